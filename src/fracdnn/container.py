@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,37 +57,30 @@ def _with_checksum(content: bytes, old: str, new: str) -> bytes:
     return content.replace(_SEAL.format(old).encode(), _SEAL.format(new).encode(), 1)
 
 
-def read_document(path: str | os.PathLike, kind: str, content: bytes | None = None) -> dict[str, Any]:
+def read_document(
+    path: str | os.PathLike, kind: str, content: bytes | None = None, *, plain: bool = False
+) -> dict[str, Any]:
     """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`.
 
-    `content` is the file's where somebody has read it already.
+    `content` is the file's where somebody has read it already. `plain` leaves tensors as their places, and so does
+    without torch, which takes seconds to import.
     """
     require("safetensors")
-    path = Path(path)
+    path, tensors = Path(path), {}
     # Read once: a file that another process puts in its place meanwhile is not mixed with this one. A folder, a missing
     # file or one that may not be read says so here, as Python does it.
     content = path.read_bytes() if content is None else content
     text = _checked_text(path, kind, content)
-    from safetensors.torch import load
-
     with checked(path, kind):
-        tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
-        return _document(text, lambda value: tensors[value[_PLACE]] if value.keys() == {_PLACE} else value)
+        if not plain:
+            from safetensors.torch import load
 
-
-def read_plain(path: Path, kind: str) -> dict[str, Any]:
-    """What `read_document` gives, but without tensors, and without torch, which takes seconds to import."""
-    require("safetensors")
-    text = _checked_text(path, kind, path.read_bytes())
-    with checked(path, kind):
-        return _document(text)
-
-
-def _document(text: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> dict[str, Any]:
-    document = json.loads(text, object_hook=hook)
-    if not isinstance(document, dict):
-        raise TypeError(f"a {type(document).__name__} in place of a document")
-    return document
+            tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
+        hook = None if plain else lambda value: tensors[value[_PLACE]] if value.keys() == {_PLACE} else value
+        document = json.loads(text, object_hook=hook)
+        if not isinstance(document, dict):
+            raise TypeError(f"a {type(document).__name__} in place of a document")
+        return document
 
 
 def _checked_text(path: Path, kind: str, content: bytes) -> str:

@@ -64,10 +64,7 @@ Estimator = TypeVar("Estimator")
 
 
 def parameter(allowed: Sequence[Any], meaning: str, *, default: Any) -> Any:
-    """A parameter with its rules, any of which a value must meet.
-
-    `meaning` is its line in the class's docstring; see `documentation`.
-    """
+    """A parameter with its rules, any of which a value must meet, and its line in the class's docstring."""
     return field(default=default, metadata={"allowed": list(allowed), "meaning": meaning})
 
 

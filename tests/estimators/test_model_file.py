@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
 import fracdnn
-from fracdnn.container import _sealed, read_document, read_plain, write_document
+from fracdnn.container import _sealed, read_document, write_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidTypeError
 from tests.plain import PLAIN
@@ -308,4 +308,4 @@ def test_tensors_of_every_type_are_read_and_left_out(name, tmp_path):
     found = read_document(tmp_path / "x", "model")
     assert found["empty"].shape == (0, 2)
     assert all(found[key].dtype == dtype and torch.equal(found[key], value) for key, value in tensors.items())
-    assert read_plain(tmp_path / "x", "model")["n"] == 1
+    assert read_document(tmp_path / "x", "model", plain=True)["n"] == 1

@@ -35,9 +35,17 @@ def residual_plot(subject: Subject) -> Plot:
     hover = "predicted %{x:.4g}<br>residual %{y:.4g}<extra>row %{text}</extra>"
     dots, seen = _dots(subject, subject.predicted, left, (across, ends), hover, far)
     half, most = np.quantile(np.abs(left), [0.5, 0.9])
+    told, n = f"No residual is more than {FAR} robust deviations from the median.", int(far.sum())
+    if n:
+        it, make = ("it", "makes") if n == 1 else ("them", "make")
+        told = (
+            f"{count(n, 'outlier')} ({share(n / far.size)}), more than {FAR} robust deviations from the median, {make} "
+            f"up {share(outlier_weight(subject))} of the squared error; without {it} the root mean square error is "
+            f"{number(float(np.sqrt((left[~far] ** 2).mean())), 3)}."
+        )
     caption = (
         f"Half of the predictions are off by less than {number(half, 3)}, nine in ten by less than {number(most, 3)}. "
-        f"{_describe_outliers(subject, far)} {seen}"
+        f"{told} {seen}"
     )
     axes = {
         "xaxis": axis("predicted", range=padded(across)),
@@ -88,19 +96,6 @@ def _dots(
 def _ends(*values: np.ndarray) -> np.ndarray:
     ends = [plots.usual_ends(each.ravel()) for each in values]
     return np.array([min(low for low, _ in ends), max(high for _, high in ends)])
-
-
-def _describe_outliers(subject: Subject, far: np.ndarray) -> str:
-    n = int(far.sum())
-    if not n:
-        return f"No residual is more than {FAR} robust deviations from the median."
-    it, make = ("it", "makes") if n == 1 else ("them", "make")
-    without = float(np.sqrt((subject.residuals[~far] ** 2).mean()))
-    return (
-        f"{count(n, 'outlier')} ({share(n / far.size)}), more than {FAR} robust deviations from the median, "
-        f"{make} up {share(outlier_weight(subject))} of the squared error; without {it} the root mean square error is "
-        f"{number(without, 3)}."
-    )
 
 
 def _listed(subject: Subject, far: np.ndarray) -> list[list[str]] | None:
