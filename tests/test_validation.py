@@ -167,7 +167,7 @@ BAD_CALLS = [
     (lambda: mittag_leffler(1.0, torch.tensor(1)), r"order must be a floating-point tensor in \(0, 2\], got dtype"),
     (
         lambda: mittag_leffler(1.0, 0.5, torch.tensor([1.0, -1.0])),
-        "beta must be positive and finite, got -1.0; pass a positive number",
+        r"beta must be positive and finite, got -1.0 at index \[1\]; pass a positive number",
     ),
     (
         lambda: mittag_leffler(1.0, 0.5, 0.0),
@@ -178,7 +178,10 @@ BAD_CALLS = [
         lambda: mittag_leffler_matrix(torch.ones(2, 3), 0.5),
         r"A must be square in its last two dimensions, and not empty, got shape \(2, 3\); pass",
     ),
-    (lambda: mittag_leffler_matrix([[float("inf")]], 0.5), "A must be finite, got inf; remove NaN and inf"),
+    (
+        lambda: mittag_leffler_matrix([[float("inf")]], 0.5),
+        r"A must be finite, got inf at index \[0, 0\]; remove NaN",
+    ),
     (lambda: mittag_leffler_matrix(torch.eye(2), 0.0), r"order must lie in \(0, 2\], got 0.0"),
     (
         lambda: mittag_leffler_matrix(torch.eye(2), 0.5, torch.ones(2)),

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,13 @@ from fracdnn.extras import require
 from fracdnn.files import write_whole
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
-# 2: networks are whole tensors; before, they had a module for each layer.
-FORMAT = 3
+FORMAT = 4
 _PLACE = "tensor at"
-# What torch calls the types of tensors.
-_DTYPES = {
-    **{f"F{bits}": f"torch.float{bits}" for bits in (16, 32, 64)},
-    **{f"I{bits}": f"torch.int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"U{bits}": f"torch.uint{bits}" for bits in (8, 16, 32, 64)},
-    **{"BF16": "torch.bfloat16", "BOOL": "torch.bool", "C64": "torch.complex64"},
-}
+# The checksum in the header, and zeros that stand for it while it is computed. No text of a document reads like this:
+# quotes are escaped there.
+_SEAL, _NO_CHECKSUM = '"sha256":"{}"', "0" * 64
 # Of what another error said, so that ours stays a line.
 _MOST_WORDS = 300
 
@@ -37,7 +32,7 @@ class DamagedFileError(FileContentError):
 def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any]) -> Path:
     """Write nested dicts and lists of plain values and tensors; the file is whole or absent.
 
-    `kind` ("model", "checkpoint") and a checksum over document and tensors go with it.
+    `kind` ("model", "checkpoint") and a checksum over the whole file go with it.
     """
     content = document_bytes(kind, document)
     return write_whole(Path(path), lambda temporary: temporary.write_bytes(content))
@@ -46,63 +41,74 @@ def write_document(path: str | os.PathLike, kind: str, document: dict[str, Any])
 def document_bytes(kind: str, document: dict[str, Any]) -> bytes:
     """The file that `write_document` writes; `read_document` takes it as `content`."""
     require("safetensors")
-    from safetensors.torch import save
-
     tensors: dict[str, Any] = {}
     text = json.dumps(_without_tensors(document, "", tensors), ensure_ascii=False)
-    return save(tensors, {"fracdnn": kind, "format": str(FORMAT), "document": text, "sha256": _digest(text, tensors)})
+    return _sealed(tensors, {"fracdnn": kind, "format": str(FORMAT), "document": text})
 
 
-def read_document(path: str | os.PathLike, kind: str, content: bytes | None = None) -> dict[str, Any]:
+def _sealed(tensors: dict[str, Any], metadata: dict[str, str]) -> bytes:
+    from safetensors.torch import save
+
+    content = save(tensors, metadata | {"sha256": _NO_CHECKSUM})
+    return _with_checksum(content, _NO_CHECKSUM, hashlib.sha256(content).hexdigest())
+
+
+def _with_checksum(content: bytes, old: str, new: str) -> bytes:
+    return content.replace(_SEAL.format(old).encode(), _SEAL.format(new).encode(), 1)
+
+
+def read_document(
+    path: str | os.PathLike, kind: str, content: bytes | None = None, *, plain: bool = False
+) -> dict[str, Any]:
     """What `write_document` wrote, tensors on the CPU; anything else in the file is a `FileContentError`.
 
-    `content` is the file's where somebody has read it already.
+    `content` is the file's where somebody has read it already. `plain` leaves tensors as their places, and so does
+    without torch, which takes seconds to import.
     """
     require("safetensors")
-    path = Path(path)
+    path, tensors = Path(path), {}
     # Read once: a file that another process puts in its place meanwhile is not mixed with this one. A folder, a missing
     # file or one that may not be read says so here, as Python does it.
     content = path.read_bytes() if content is None else content
     text = _checked_text(path, kind, content)
-    from safetensors.torch import load
-
     with checked(path, kind):
-        tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
-        return _document(text, lambda value: tensors[value[_PLACE]] if value.keys() == {_PLACE} else value)
+        if not plain:
+            from safetensors.torch import load
 
-
-def read_plain(path: Path, kind: str) -> dict[str, Any]:
-    """What `read_document` gives, but without tensors, and without torch, which takes seconds to import."""
-    require("safetensors")
-    text = _checked_text(path, kind, path.read_bytes())
-    with checked(path, kind):
-        return _document(text)
-
-
-def _document(text: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> dict[str, Any]:
-    document = json.loads(text, object_hook=hook)
-    if not isinstance(document, dict):
-        raise TypeError(f"a {type(document).__name__} in place of a document")
-    return document
+            tensors = {name: value.clone() for name, value in load(content).items()}  # where torch would place them
+        hook = None if plain else lambda value: tensors[value[_PLACE]] if value.keys() == {_PLACE} else value
+        document = json.loads(text, object_hook=hook)
+        if not isinstance(document, dict):
+            raise TypeError(f"a {type(document).__name__} in place of a document")
+        return document
 
 
 def _checked_text(path: Path, kind: str, content: bytes) -> str:
-    """The document, in a file that is whole."""
     from safetensors import SafetensorError, deserialize
 
     try:
-        views = {
-            name: (_DTYPES[view["dtype"]], tuple(view["shape"]), view["data"]) for name, view in deserialize(content)
-        }
+        deserialize(content)  # which compares all sizes
         header = content[8 : 8 + int.from_bytes(content[:8], "little")]  # behind its length
         metadata = json.loads(header).get("__metadata__") or {}
-    except (SafetensorError, LookupError, TypeError, ValueError) as error:  # those of other dtypes
+    except (SafetensorError, ValueError) as error:
         raise DamagedFileError(
             f"{path} must be a fracdnn {kind}, got a file that cannot be read as one ({_line(error)}); "
             f"it is cut short or of another program, so save it again"
         ) from None
-    _check_metadata(path, kind, metadata)
-    if _digest(metadata["document"], views) != metadata["sha256"]:
+    if not {"fracdnn", "format", "document", "sha256"} <= metadata.keys():
+        raise FileContentError(
+            f"{path} must be a fracdnn {kind}, got a safetensors file of another program; pass one of fracdnn"
+        )
+    if metadata["format"] != str(FORMAT):
+        raise FileContentError(
+            f"{path} must have format {FORMAT}, got format {_shown(metadata['format'])} of another fracdnn; "
+            f"upgrade fracdnn, or train again"
+        )
+    if metadata["fracdnn"] != kind:
+        found = _shown(metadata["fracdnn"])
+        raise FileContentError(f"{path} must be a fracdnn {kind}, got a {found}; pass the {kind}'s file")
+    checksum = metadata["sha256"]
+    if hashlib.sha256(_with_checksum(content, checksum, _NO_CHECKSUM)).hexdigest() != checksum:
         raise DamagedFileError(
             f"{path} must be as it was saved, got other content than its checksum says; restore it or save it again"
         )
@@ -127,43 +133,8 @@ def _line(error: Exception) -> str:
     return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
 
 
-def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
-    if not {"fracdnn", "format", "document", "sha256"} <= metadata.keys():
-        raise FileContentError(
-            f"{path} must be a fracdnn {kind}, got a safetensors file of another program; "
-            f"pass a file that fracdnn has written"
-        )
-    if metadata["format"] != str(FORMAT):
-        why = "; a newer fracdnn has written it, so upgrade fracdnn"
-        if metadata["format"] in map(str, range(FORMAT)):
-            why = " of an earlier fracdnn; train the model again, or start the training anew"
-        raise FileContentError(f"{path} must have format {FORMAT}, got format {_shown(metadata['format'])}{why}")
-    if metadata["fracdnn"] != kind:
-        found = _shown(metadata["fracdnn"])
-        raise FileContentError(f"{path} must be a fracdnn {kind}, got a {found}; pass the {kind}'s file")
-
-
 def _shown(word: str) -> str:
-    """A short word as it is; any other as Python would write it, cut."""
     return word if word.isalnum() and len(word) <= 20 else reprlib.repr(word)
-
-
-def _digest(text: str, tensors: dict[str, Any]) -> str:
-    """Of tensors, or of what `_stored` says of them."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        value = tensors[name]
-        dtype, shape, content = value if isinstance(value, tuple) else _stored(value)
-        digest.update(f"{name} {dtype} {shape}".encode())
-        digest.update(content)
-    return digest.hexdigest()
-
-
-def _stored(tensor: "torch.Tensor") -> tuple[str, tuple[int, ...], bytes]:
-    import torch
-
-    content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return str(tensor.dtype), tuple(tensor.shape), content
 
 
 def _without_tensors(value: Any, place: str, tensors: dict[str, Any]) -> Any:

@@ -27,5 +27,4 @@ def require(*modules: str) -> None:
 
 
 def missing(module: str, extra: str) -> str:
-    """What to tell a user: the package that is missing, and the command that installs it."""
     return f"{PACKAGES.get(module, module)} is missing: run pip install 'fracdnn[{extra}]'"

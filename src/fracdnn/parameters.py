@@ -53,6 +53,7 @@ class Types:
 # A rule is one of these, words of which one is allowed, None, or a type whose values are.
 Words = frozenset
 COUNT, NOT_NEGATIVE, POSITIVE = Interval(Integral, 1), Interval(Real, 0), Interval(Real, 0, closed="")
+ORDER, SHARE = Interval(Real, 0, 1, closed="]"), Interval(Real, 0, 1, closed="")
 AUTO, BOOLEAN = Words({"auto"}), Types("True or False", ("builtins.bool", "numpy.bool", "numpy.bool_"))
 SEED = Types(
     "a whole number, a RandomState or None",
@@ -63,10 +64,7 @@ Estimator = TypeVar("Estimator")
 
 
 def parameter(allowed: Sequence[Any], meaning: str, *, default: Any) -> Any:
-    """A parameter with its rules, any of which a value must meet.
-
-    `meaning` is its line in the class's docstring; see `documentation`.
-    """
+    """A parameter with its rules, any of which a value must meet, and its line in the class's docstring."""
     return field(default=default, metadata={"allowed": list(allowed), "meaning": meaning})
 
 
@@ -108,9 +106,7 @@ class SharedParameters:
 
     n_layers: int = parameter([COUNT], "Layers, behind an input projection.", default=3)
     order: float = parameter(
-        [Interval(Real, 0, 1, closed="]")],
-        "Order of the fractional derivative, in (0, 1]; 1 is a network without memory.",
-        default=0.5,
+        [ORDER], "Order of the fractional derivative, in (0, 1]; 1 is a network without memory.", default=0.5
     )
     width: int | None = parameter([None, COUNT], "Width of a layer; None is the number of features.", default=64)
     step_size: float = parameter([POSITIVE], "Time from a layer to the next.", default=0.5)
@@ -128,9 +124,7 @@ class SharedParameters:
         default="auto",
     )
     clip: float | None = parameter(
-        [None, POSITIVE],
-        "Scaled features are soft-clipped to plus or minus this; None leaves them as they are.",
-        default=3.0,
+        [None, POSITIVE], "Scaled features are soft-clipped to plus or minus this; None does not clip.", default=3.0
     )
     n_bins: int | str = parameter(
         [Interval(Integral, 0), AUTO],
@@ -140,9 +134,7 @@ class SharedParameters:
     )
     alpha: float = parameter([NOT_NEGATIVE], "Decay of all matrices.", default=3e-4)
     solver: str = parameter(
-        [Words({"lbfgs", "bfgs", "adam"})],
-        'Mini-batches with "adam", all samples at once with "lbfgs" and "bfgs".',
-        default="adam",
+        [Words({"lbfgs", "bfgs", "adam"})], 'Mini-batches with "adam", else all samples at once.', default="adam"
     )
     max_iter: int | str = parameter(
         [COUNT, AUTO],
@@ -172,14 +164,10 @@ class SharedParameters:
         default="auto",
     )
     validation_fraction: float = parameter(
-        [Interval(Real, 0, 1, closed="")],
-        "Share of the samples that `early_stopping` holds out where there is one member.",
-        default=0.1,
+        [SHARE], "Share of the samples that `early_stopping` holds out where there is one member.", default=0.1
     )
     calibrate: bool = parameter(
-        [BOOLEAN],
-        "Divide a classifier's logits by a temperature that suits the samples `early_stopping` held out.",
-        default=True,
+        [BOOLEAN], "Scale a classifier's logits to suit the samples that `early_stopping` held out.", default=True
     )
     n_iter_no_change: int = parameter(
         [COUNT], "Epochs or iterations without improvement before `early_stopping` stops.", default=30
@@ -189,23 +177,17 @@ class SharedParameters:
     )
     checkpoint_every: int = parameter([COUNT], "Epochs or iterations from a checkpoint to the next.", default=50)
     resume: bool = parameter(
-        [BOOLEAN],
-        "Go on from `checkpoint_path` if it exists; the fit is bit-identical to an uninterrupted one.",
-        default=False,
+        [BOOLEAN], "Go on from `checkpoint_path` if it exists, bit-identical to an uninterrupted fit.", default=False
     )
     verbose: bool = parameter([BOOLEAN, Interval(Integral, 0)], "Show a bar on standard error.", default=False)
     warm_start: bool = parameter(
-        [BOOLEAN],
-        "Let `fit` go on from the networks of the fit before; a larger `n_members` adds new ones.",
-        default=False,
+        [BOOLEAN], "Let `fit` go on from the networks of the fit before; a larger `n_members` adds more.", default=False
     )
     random_state: "int | numpy.random.mtrand.RandomState | None" = parameter(
         [SEED], "Seed of the first weights, of shuffling and of what is held out.", default=None
     )
     device: "str | torch.device" = parameter(
-        [str, Types("a device", ("torch.device",))],
-        'Where to compute; "auto" is a GPU where there is one.',
-        default="auto",
+        [str, Types("a device", ("torch.device",))], 'Where to compute; "auto" is a GPU if any.', default="auto"
     )
     dtype: str = parameter(
         [Words({"float32", "float64"})], "What training computes in; fitted networks are float64.", default="float32"
@@ -214,8 +196,6 @@ class SharedParameters:
 
 @with_parameters
 class ClassifierParameters(SharedParameters):
-    """Those of `FractionalClassifier`."""
-
     label_smoothing: float = parameter(
         [Interval(Real, 0, 1, closed="[")],
         "Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
@@ -230,8 +210,6 @@ class ClassifierParameters(SharedParameters):
 
 @with_parameters
 class RegressorParameters(SharedParameters):
-    """Those of `FractionalRegressor`."""
-
     outlier_limit: float | None = parameter(
         [None, POSITIVE],
         "Targets farther from the median than so many spreads (interquartile range / 1.349) count as if they "
@@ -249,7 +227,6 @@ def _meets(value: Any, rule: Any) -> bool:
 
 
 def _described(rule: Any) -> str:
-    """A rule in words."""
     if isinstance(rule, Interval):
         return f"a {'whole ' if rule.type is Integral else ''}number {rule}"
     if isinstance(rule, Words):

@@ -21,6 +21,10 @@ _SELECTIVE = (torch_checkpoint._CachingTorchDispatchMode, torch_checkpoint._Cach
 _BATCHED, _FUNCTIONAL_BATCHED = (torch._C._dispatch_key_parse(kind) for kind in ("Batched", "FuncTorchBatched"))
 
 
+# How many `TorchDispatchMode`s have to see every operation: FLOP counters, fake tensors, functionalisation.
+in_dispatch_mode: Callable[[], int] = torch._C._len_torch_dispatch_stack
+
+
 def being_traced() -> bool:
     """Whether `torch.compile`, `torch.export`, `torch.jit.trace` or a `torch.func` transform is under way.
 
@@ -107,8 +111,8 @@ def being_transformed() -> bool:
     return (
         being_traced()
         or torch.autograd.forward_ad._current_level >= 0
-        or getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
-        or (torch._C._len_torch_dispatch_stack() > 0 and being_checkpointed_selectively())
+        or backward_will_be_compiled()
+        or being_checkpointed_selectively()
     )
 
 
@@ -124,9 +128,7 @@ def backward_is_compiled() -> bool:
 
 def being_checkpointed_selectively() -> bool:
     """Whether the results of some operations are kept for a second run, or this is the second run."""
-    if not torch._C._len_torch_dispatch_stack():
-        return False
-    return any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack())
+    return in_dispatch_mode() > 0 and any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack())
 
 
 def carries_derivative(tensor: torch.Tensor) -> bool:
@@ -156,17 +158,12 @@ def outside_of_modes(make: Callable[[], Any]) -> Any:
     return found
 
 
-def in_dispatch_mode() -> bool:
-    """Whether a `TorchDispatchMode` has to see every operation: FLOP counters, fake tensors, functionalisation."""
-    return bool(torch._C._len_torch_dispatch_stack())
-
-
 def operations_are_watched(device: str = "cpu") -> bool:
     """Whether anything transforms or observes every operation, so that none may be left out or combined."""
     return bool(
         being_traced()
         or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack()
+        or in_dispatch_mode()
         or torch._C._len_torch_function_stack()
         or torch.is_autocast_enabled(device)
         or torch.is_anomaly_enabled()
@@ -209,16 +206,13 @@ def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
 
 # The number of the backward pass that is under way in this thread: unique, also for nested passes.
 backward_task: Callable[[], int] = torch._C._current_graph_task_id
+# Has a function called when the backward pass under way ends, however it ends but by an error.
+when_backward_ends: Callable[[Callable[[], Any]], None] = torch.autograd.Variable._execution_engine.queue_callback
 
 
 def apply_outside_of_transforms(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """`function.apply` where no `torch.func` transform is under way, less the time it takes to look for one."""
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
-
-
-def when_backward_ends(callback: Callable[[], Any]) -> None:
-    """Have a function called when the backward pass under way ends, however it ends but by an error."""
-    torch.autograd.Variable._execution_engine.queue_callback(callback)
 
 
 def sequence_number(node: Any) -> int:

@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,15 +25,14 @@ def check_order(order: Any, name: str = "order", *, largest: float = 1.0, remedy
     if isinstance(order, torch.Tensor):
         if not order.is_floating_point():
             raise InvalidArgumentError(
-                f"{name} must be a floating-point tensor in {interval}, got dtype {order.dtype}; "
-                f"convert it with .to(torch.float64)"
+                f"{name} must be a floating-point tensor in {interval}, got dtype {order.dtype}; convert it to float64"
             )
         value = order.to(torch.float64)
     elif isinstance(order, Real) and not isinstance(order, bool):
         value = torch.tensor(float(order), dtype=torch.float64, device="cpu")
     else:
         raise InvalidTypeError(f"{name} must be a number or a tensor in {interval}, got {_described(order)}{remedy}")
-    _check_all(value, (value > 0) & (value <= largest), f"{name} must lie in {interval}", remedy)
+    _check_all(value, lambda x: (x > 0) & (x <= largest), f"{name} must lie in {interval}", remedy)
     return value
 
 
@@ -54,9 +54,7 @@ def check_compress(compress: Any) -> bool | str:
 def check_count(value: Any, name: str, *, minimum: int = 0) -> int:
     """A whole number, not below ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InvalidTypeError(
-            f"{name} must be a whole number, got {_described(value)}; pass an int of at least {minimum}"
-        )
+        raise InvalidTypeError(f"{name} must be a whole number, got {_described(value)}; pass an int >= {minimum}")
     if value < minimum:
         raise InvalidArgumentError(f"{name} must be at least {minimum}, got {value}; pass a larger whole number")
     return int(value)
@@ -86,7 +84,7 @@ def check_positive_tensor(number: Any, name: str, *, remedy: str = "pass a posit
     if not number.is_floating_point():
         raise InvalidArgumentError(f"{name} must be floating-point, got dtype {number.dtype}; pass a float")
     value = number.to(torch.float64)
-    _check_all(value, torch.isfinite(value) & (value > 0), f"{name} must be positive and finite", f"; {remedy}")
+    _check_all(value, lambda x: torch.isfinite(x) & (x > 0), f"{name} must be positive and finite", f"; {remedy}")
     return value
 
 
@@ -96,21 +94,15 @@ def check_times(
     """Strictly increasing times as a float64 tensor (still attached to the caller's graph)."""
     value = t if isinstance(t, torch.Tensor) else _tensor_from(t, name)
     if value.dim() != 1:
-        raise InvalidArgumentError(
-            f"{name} must be one-dimensional, got shape {tuple(value.shape)}; pass one time per sample"
-        )
+        raise InvalidArgumentError(f"{name} must be one-dimensional, got shape {tuple(value.shape)}; pass one list")
     if value.numel() < minimum:
         raise InvalidArgumentError(f"{name} must hold at least {minimum} times, got {value.numel()}; {remedy}")
     if value.is_complex() or value.dtype == torch.bool:
         raise InvalidArgumentError(f"{name} must hold real numbers, got dtype {value.dtype}; pass times as floats")
     value = value.to(torch.float64)
-    if values_are_unknown(value):
-        return value
-    if not bool(torch.isfinite(value).all()):
-        raise InvalidArgumentError(f"{name} must be finite, got {_first_bad(value)}; remove NaN and inf")
-    steps = value.detach().diff()
-    if not bool((steps > 0).all()):
-        at = int(torch.nonzero(steps <= 0)[0])
+    _check_all(value, torch.isfinite, f"{name} must be finite", "; remove NaN and inf")
+    if not values_are_unknown(value) and not bool((value.detach().diff() > 0).all()):
+        at = int(torch.nonzero(value.detach().diff() <= 0)[0])
         raise InvalidArgumentError(
             f"{name} must increase strictly, got {name}[{at}] = {float(value[at])} and "
             f"{name}[{at + 1}] = {float(value[at + 1])}; sort the times and drop repeats"
@@ -125,10 +117,7 @@ def check_floating(samples: torch.Tensor, name: str) -> torch.Tensor:
             f"{name} must be real floating-point numbers, got dtype {str(samples.dtype).removeprefix('torch.')}; "
             f"convert first, for example to float64"
         )
-    if not values_are_unknown(samples) and not bool(torch.isfinite(samples).all()):
-        raise InvalidArgumentError(
-            f"{name} must be finite, got {_first_bad(samples)}; fill in or drop missing samples first"
-        )
+    _check_all(samples, torch.isfinite, f"{name} must be finite", "; fill in or drop missing samples first")
     return samples
 
 
@@ -143,7 +132,7 @@ def check_numbers(value: Any, name: str) -> torch.Tensor:
         raise InvalidTypeError(f"{name} must be numbers, got {_described(value)}; pass floats or an array of floats")
     else:
         numbers = _tensor_from(value, name)
-    _check_all(numbers, torch.isfinite(numbers.detach()), f"{name} must be finite", "; remove NaN and inf")
+    _check_all(numbers, torch.isfinite, f"{name} must be finite", "; remove NaN and inf")
     return numbers
 
 
@@ -183,15 +172,12 @@ def _tensor_from(values: Any, name: str) -> torch.Tensor:
     return torch.from_numpy(np.array(array, order="C"))
 
 
-def _check_all(values: torch.Tensor, good: torch.Tensor, rule: str, remedy: str) -> None:
+def _check_all(values: torch.Tensor, good: Callable[[torch.Tensor], torch.Tensor], rule: str, remedy: str) -> None:
     """Refuse values that are not all good, where they are known."""
-    if not values_are_unknown(values) and not bool(good.all()):
-        raise InvalidArgumentError(f"{rule}, got {values.detach()[~good].reshape(-1)[0].item()}{remedy}")
-
-
-def _first_bad(values: torch.Tensor) -> str:
-    bad = torch.nonzero(~torch.isfinite(values.detach()))[0].tolist()
-    return f"{float(values.detach()[tuple(bad)])} at index {bad}"
+    if not values_are_unknown(values) and not bool((are_good := good(values.detach())).all()):
+        place = torch.nonzero(~are_good)[0].tolist()
+        where = f" at index {place}" if place else ""
+        raise InvalidArgumentError(f"{rule}, got {values.detach()[tuple(place)].item()}{where}{remedy}")
 
 
 def _described(value: Any) -> str:

@@ -10,10 +10,9 @@ import pandas as pd
 import polars as pl
 import torch
 from safetensors.torch import load as tensors_in
-from safetensors.torch import save as as_bytes
 
 import fracdnn
-from fracdnn.container import _digest
+from fracdnn.container import _sealed
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.tabular import TableModel
@@ -183,8 +182,7 @@ def _with_document(good, changes):
         else:
             _changed_value(document, kind, a, b, VALUES)
     metadata["document"] = _text(document.get("document")).decode()
-    metadata["sha256"] = _digest(metadata["document"], tensors)
-    return as_bytes(tensors, metadata)
+    return _sealed(tensors, metadata)
 
 
 def _changed_tensor(tensor, how, which):

@@ -15,9 +15,7 @@ import fracdnn
 from fracdnn import fdeint
 from fracdnn.exceptions import FileContentError, InvalidArgumentError, InvalidTypeError
 from fracdnn.fitting import Circuit, FitResult, LogDensity, Signal
-from fracdnn.fitting.measurements import data_sets
 from fracdnn.fitting.misfit import Misfit, backward, forward
-from fracdnn.fitting.start_values import start_parameters
 
 T = np.linspace(0.1, 6, 40)
 NOISE = np.random.default_rng(0).standard_normal((4, 40))
@@ -133,12 +131,12 @@ def test_both_directions_give_the_same_derivatives():
         return fdeint(lambda s, u: -rate * u, 1.0, torch.cat([torch.zeros(1).to(t), t]), order=order)[1:]
 
     x = np.array([0.8, 0.6])
-    misfit = Misfit(data_sets(relaxation, T[:12], DATA[:12], None), start_parameters({"order": 0.8, "rate": 0.6}))
+    misfit = Misfit(relaxation, {"order": 0.8, "rate": 0.6}, T[:12], DATA[:12], None)
     assert misfit.ways[0] is backward
     expected = misfit.jacobian(x)
     misfit.ways = misfit.ways[1:]
     np.testing.assert_allclose(misfit.jacobian(x), expected, rtol=1e-9, atol=1e-12)
-    formula = Misfit(data_sets(decay, T, DATA, None), start_parameters(START))
+    formula = Misfit(decay, START, T, DATA, None)
     assert formula.ways[0] is forward
 
 
@@ -418,7 +416,7 @@ def test_emcee_draws_from_the_posterior(sigma):
 
 
 BAD = {
-    "data must be finite, got nan; remove NaN and inf": {"data": np.where(T > 5, np.nan, DATA)},
+    "data must be finite, got nan at index [33]; remove NaN and inf": {"data": np.where(T > 5, np.nan, DATA)},
     "t must be finite, got inf": {"t": np.where(T > 5, np.inf, T)},
     "data must hold more numbers than there are free parameters, got 2 for 2": {"t": T[:2], "data": DATA[:2]},
     "data must have one row for each entry of t, got shapes (39,) and (40,)": {"data": DATA[:-1]},

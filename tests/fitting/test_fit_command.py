@@ -18,23 +18,28 @@ CIRCUIT = "R0-p(R1,CPE1)"
 TRUTH = {"R0": 10.0, "R1": 100.0, "CPE1_Q": 2e-5, "CPE1_order": 0.85}
 
 
-def spectrum(path, *, heading=None, change=None):
+def spectrum(path, change=None):
     f = np.logspace(-1, 5, 40)
     z = Circuit(CIRCUIT).impedance(2 * np.pi * f, **TRUTH).numpy()
     z = z + 0.005 * np.abs(z) * (np.random.default_rng(0).standard_normal((40, 2)) @ [1, 1j])
     rows = [f"{a!r},{b!r},{c!r}" for a, b, c in zip(f.tolist(), z.real.tolist(), z.imag.tolist(), strict=True)]
     if change:
         rows[5] = change(rows[5])
-    path.write_text("\n".join([heading, *rows] if heading else rows) + "\n")
+    path.write_text("\n".join(rows) + "\n")
     return path.name
 
 
-@pytest.mark.parametrize("heading", [None, "frequency,real,imaginary"])
-def test_a_spectrum_becomes_a_page_with_intervals(heading, tmp_path):
-    name = spectrum(tmp_path / "spectrum.csv", heading=heading)
-    done = run("fit", name, "--circuit", CIRCUIT, "--out", "report.html", "--save", "fit.json", cwd=tmp_path)
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("spectrum")
+    name = spectrum(folder / "spectrum.csv")
+    return folder, run("fit", name, "--circuit", CIRCUIT, "--out", "report.html", "--save", "fit.json", cwd=folder)
+
+
+def test_a_spectrum_becomes_a_page_with_intervals(fitted):
+    folder, done = fitted
     assert done.returncode == 0, done.stderr
-    result = FitResult.load(tmp_path / "fit.json")
+    result = FitResult.load(folder / "fit.json")
     assert result.warnings == []
     assert result.n_data == 80
     for parameter, value in TRUTH.items():
@@ -42,7 +47,7 @@ def test_a_spectrum_becomes_a_page_with_intervals(heading, tmp_path):
         assert low - 0.5 * (high - low) < value < high + 0.5 * (high - low)
         assert re.search(rf"^{parameter} +\d", done.stdout, flags=re.MULTILINE)
     assert done.stderr == "fracdnn: report: report.html\n"
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (folder / "report.html").read_text(encoding="utf-8")
     assert f"<h1>{CIRCUIT}, spectrum.csv</h1>" in page
     assert "<td>CPE1_order</td>" in page
     assert "No reason found to doubt this fit." in page
@@ -125,13 +130,12 @@ def test_a_table_that_is_too_narrow(tmp_path):
     )
 
 
-def test_decimal_commas_are_read(tmp_path):
-    spectrum(tmp_path / "s.csv")
-    text = (tmp_path / "s.csv").read_text().replace(",", ";").replace(".", ",")
-    (tmp_path / "commas.csv").write_text("f;re;im\n" + text)
-    point, comma = (run("fit", name, "--circuit", CIRCUIT, cwd=tmp_path) for name in ("s.csv", "commas.csv"))
-    assert comma.returncode == 0, comma.stderr
-    assert comma.stdout == point.stdout
+def test_a_heading_and_decimal_commas_are_read(fitted, tmp_path):
+    text = (fitted[0] / "spectrum.csv").read_text().replace(",", ";").replace(".", ",")
+    (tmp_path / "commas.csv").write_text("frequency;real;imaginary\n" + text)
+    done = run("fit", "commas.csv", "--circuit", CIRCUIT, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == fitted[1].stdout
 
 
 def test_data_that_a_named_model_cannot_have(tmp_path):

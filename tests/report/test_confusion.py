@@ -11,7 +11,7 @@ from tests.report.samples import classified
 def test_each_class_with_what_it_is_taken_for():
     subject = classified("aaaaabbbbcc", "aaabcbbbacc")
     assert confusions(subject).tolist() == [[3, 1, 1], [1, 3, 0], [0, 0, 2]]
-    assert confusion_plot(subject).table.rows == [
+    assert confusion_plot(subject).table[1:] == [
         ["a", "5", "0.75", "0.6", "b (1), c (1)"],
         ["b", "4", "0.75", "0.75", "a (1)"],
         ["c", "2", "0.667", "1", "–"],
@@ -20,12 +20,12 @@ def test_each_class_with_what_it_is_taken_for():
 
 def test_most_frequent_mistakes_come_first_and_others_are_counted():
     plot = confusion_plot(classified("a" * 11 + "bcde", "a" + "bccdddeeee" + "bcde"))
-    assert plot.table.rows[0][-1] == "e (4), d (3), c (2), 1 more"
+    assert plot.table[1][-1] == "e (4), d (3), c (2), 1 more"
 
 
 def test_classes_without_a_mistake_are_not_listed():
     plot = confusion_plot(classified("aabbcc", "abbbcc"))
-    assert [row[0] for row in plot.table.rows] == ["a", "b"]
+    assert [row[0] for row in plot.table[1:]] == ["a", "b"]
     assert plot.caption.endswith("1 class without a mistake is not listed.")
     without = confusion_plot(classified("aabb", "aabb"))
     assert without.table is None

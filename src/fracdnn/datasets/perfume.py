@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import io
 import math
 import reprlib
 import warnings
@@ -17,6 +18,7 @@ from fracdnn.exceptions import DownloadError, InvalidArgumentError, InvalidTypeE
 from fracdnn.files import write_whole
 
 N_PERFUMES, N_SECONDS = 20, 28
+_CACHED = "perfume.csv"
 # SHA-256 of the readings as text: commas between seconds, a line for each perfume, in the order of the table.
 CHECKSUM = "6fc89b75cf8c0c47d11cc8086cfcbedd04553334520837283184e898916f1ea1"
 URL = "https://archive.ics.uci.edu/static/public/303/perfume+data.zip"
@@ -56,20 +58,15 @@ def load_perfume(path: str | PathLike[str] | None = None, *, url: str | None = N
     """
     if path is None:
         try:
-            return _perfume(_table(_content(_cache_file())))
+            return _perfume(_read(cache_folder() / _CACHED))
         except (OSError, UnreadableTableError):  # not there, or damaged
             return _perfume(_downloaded(URL if url is None else url))
     if url is not None:
         raise InvalidArgumentError(f"url must be left out when path is given, got {url!r}; pass one of the two")
-    return _perfume(_from_path(path))
-
-
-def _from_path(path: str | PathLike[str]) -> list[list[str]]:
     if not isinstance(path, (str, PathLike)):
         raise InvalidTypeError(f"path must be a str or a Path, got {path!r} of type {type(path).__name__}; {_REMEDY}")
-    path = Path(path)
     try:
-        return _table(_content(path))
+        return _perfume(_read(Path(path)))
     except UnreadableTableError as error:
         raise InvalidArgumentError(f"path must hold the perfume table, got {error} in {path}; {_REMEDY}") from None
     except (OSError, ValueError) as error:  # ValueError: a null character
@@ -84,8 +81,11 @@ def _downloaded(url: str) -> list[list[str]]:
         raise DownloadError(f"{error}; {_REMEDY}") from None
     except UnreadableTableError as error:
         raise DownloadError(f"{url} must hold the perfume table, got {error}; {_REMEDY}") from None
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
     try:
-        write_whole(_cache_file(), lambda temporary: _write_csv(temporary, rows))
+        kept = text.getvalue().encode()
+        write_whole(cache_folder() / _CACHED, lambda temporary: temporary.write_bytes(kept))
     except OSError as error:
         warnings.warn(
             f"the perfume table could not be kept in {cache_folder()}: {error.strerror}; "
@@ -95,21 +95,12 @@ def _downloaded(url: str) -> list[list[str]]:
     return rows
 
 
-def _cache_file() -> Path:
-    return cache_folder() / "perfume.csv"
-
-
-def _content(path: Path) -> bytes:
+def _read(path: Path) -> list[list[str]]:
     with path.open("rb") as file:
         content = file.read(SIZE_LIMIT + 1)
     if len(content) > SIZE_LIMIT:
         raise UnreadableTableError(f"more than {SIZE_LIMIT} bytes")
-    return content
-
-
-def _write_csv(path: Path, rows: list[list[str]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
+    return _table(content)
 
 
 def _table(content: bytes) -> list[list[str]]:
@@ -122,9 +113,11 @@ def _table(content: bytes) -> list[list[str]]:
     for row in rows:
         if len(row) != N_SECONDS + 1:
             raise UnreadableTableError(f"a line of {len(row)} cells instead of a name and {N_SECONDS} readings")
-    rows = [[row[0].strip("'"), *(_whole(cell) for cell in row[1:])] for row in rows]
-    text = "\n".join(",".join(row[1:]) for row in rows)
-    checksum = hashlib.sha256(text.encode()).hexdigest()
+        for cell in row[1:]:
+            if not _number(cell).is_integer():
+                raise UnreadableTableError(f"the reading {reprlib.repr(cell)} instead of a whole number")
+    rows = [[row[0].strip("'"), *(str(int(float(cell))) for cell in row[1:])] for row in rows]
+    checksum = hashlib.sha256("\n".join(",".join(row[1:]) for row in rows).encode()).hexdigest()
     if checksum != CHECKSUM:
         raise UnreadableTableError(f"other readings (checksum {checksum[:8]}…, not {CHECKSUM[:8]}…)")
     return rows
@@ -137,18 +130,10 @@ def _number(cell: str) -> float:
         return math.nan
 
 
-def _whole(cell: str) -> str:
-    """64558 and 64558.0 alike."""
-    if not _number(cell).is_integer():
-        raise UnreadableTableError(f"the reading {reprlib.repr(cell)} instead of a whole number")
-    return str(int(float(cell)))
-
-
 def _perfume(rows: list[list[str]]) -> Perfume:
-    readings = np.array([[int(cell) for cell in row[1:]] for row in rows])
-    data = np.stack([readings // 1000, readings % 1000], axis=-1).astype(np.float64)
+    readings = np.array([[int(cell) for cell in row[1:]] for row in rows]).ravel()
     return Perfume(
-        data=data.reshape(-1, 2),
+        data=np.stack([readings // 1000, readings % 1000], axis=-1).astype(np.float64),
         target=np.repeat(np.arange(N_PERFUMES), N_SECONDS),
         second=np.tile(np.arange(1, N_SECONDS + 1), N_PERFUMES),
         target_names=[row[0] for row in rows],

@@ -1,14 +1,15 @@
 """Circuits and viscoelastic bodies: one description gives spectra and responses in time."""
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.fitting.arguments import check_positive
 from fracdnn.fitting.elements import BODY, CIRCUIT, Element, Group, Kind, elements_of, parsed
 from fracdnn.fitting.laplace import AT_ONCE, as_signal, step_response
-from fracdnn.fitting.measurements import check_positive
 from fracdnn.validation import check_numbers
 
 # As AT_ONCE, for networks whose response to a jump is without bound at that moment.
@@ -18,10 +19,13 @@ _SOON = 1e-9
 class _Network:
     """Elements in series and parallel; H(s) is the impedance of a circuit and the modulus of a body."""
 
-    def __init__(self, description: str, kinds: dict[str, Kind], adds_parallel: bool) -> None:
-        self.description = description
-        self._root, self._kinds, self._adds_parallel = parsed(description, kinds), kinds, adds_parallel
-        self.names = tuple(name for element in elements_of(self._root) for name in element.parameters)
+    _kinds: ClassVar[dict[str, Kind]]
+    _adds_parallel = False
+
+    def __init__(self, description: str) -> None:
+        self.description, self._root = description, parsed(description, self._kinds)
+        self._elements = elements_of(self._root)
+        self.names = tuple(name for element in self._elements for name in element.parameters)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.description!r})"
@@ -30,28 +34,21 @@ class _Network:
         """H, or 1/H, as a function of s. Parameters of others are left alone."""
         missing = [name for name in self.names if name not in parameters]
         if missing:
-            raise InvalidArgumentError(
-                f"parameters must hold {', '.join(self.names)}, got no {missing[0]}; pass all of them"
-            )
+            raise InvalidArgumentError(f"parameters must hold {', '.join(self.names)}, got no {missing[0]}; pass all")
         numbers = {name: torch.as_tensor(parameters[name], dtype=torch.float64) for name in self.names}
 
-        def immittance(s: torch.Tensor) -> torch.Tensor:
-            value = self._evaluate(self._root, s, torch.log(s), numbers)
-            return value**-1 if inverse else value
+        def evaluated(part: Element | Group, s: torch.Tensor, log_s: torch.Tensor) -> torch.Tensor:
+            if isinstance(part, Element):
+                return self._kinds[part.kind].immittance(s, log_s, *(numbers[name] for name in part.parameters))
+            values = [evaluated(each, s, log_s) for each in part.parts]
+            if part.parallel == self._adds_parallel:
+                return torch.stack(values).sum(0)
+            # A power costs a third of 1/x in torch's forward derivatives.
+            return torch.stack([value**-1 for value in values]).sum(0) ** -1
 
-        return immittance
-
-    def _evaluate(self, part: Element | Group, s: Any, log_s: Any, numbers: dict[str, torch.Tensor]) -> torch.Tensor:
-        if isinstance(part, Element):
-            return self._kinds[part.kind].immittance(s, log_s, *(numbers[name] for name in part.parameters))
-        values = [self._evaluate(each, s, log_s, numbers) for each in part.parts]
-        if part.parallel == self._adds_parallel:
-            return torch.stack(values).sum(0)
-        # A power costs a third of 1/x in torch's forward derivatives.
-        return torch.stack([value**-1 for value in values]).sum(0) ** -1
-
-    def _spectrum(self, omega: Any, parameters: dict[str, Any]) -> torch.Tensor:
-        return self._immittance(parameters)(1j * _check_frequencies(omega))
+        if inverse:
+            return lambda s: evaluated(self._root, s, torch.log(s)) ** -1
+        return lambda s: evaluated(self._root, s, torch.log(s))
 
     def guess(self, omega: Any, data: Any) -> dict[str, tuple[float, float, float]]:
         """Start values and bounds for `fracdnn.fit`, from a measured spectrum; use them with `n_starts=8` or so.
@@ -65,30 +62,29 @@ class _Network:
                 f"pass as many"
             )
         size = values.abs().clamp(min=1e-300)
-        elements = list(elements_of(self._root))
-        is_inductive = any(each.kind == "L" for each in elements) or self._adds_parallel
+        is_inductive = self._adds_parallel or any(each.kind == "L" for each in self._elements)
         n_positive = int((values.imag > 0).sum()) if values.is_complex() else 0
         if not is_inductive and n_positive > 0.8 * len(values):
             raise InvalidArgumentError(
                 f"data must have negative imaginary parts, as impedances without inductors do, got {n_positive} "
                 f"positive ones of {len(values)}; change the sign of the imaginary part"
             )
-        stores = [each for each in elements if each.kind not in ("R", "E", "L")]
+        stores = [each for each in self._elements if each.kind not in ("R", "E", "L")]
         lowest, highest = float(omega.log().min()), float(omega.log().max())
         middle = float(size.log().mean().exp())
         found: dict[str, tuple[float, float, float]] = {}
-        for element in elements:
+        for element in self._elements:
             place = (stores.index(element) + 1) / (len(stores) + 1) if element in stores else 0.5
-            w = torch.tensor(highest - place * (highest - lowest), dtype=torch.float64).exp()
-            first = 0.0 if element.kind != "R" else float(size.min())
-            unit = torch.tensor(first if element is elements[0] and first else middle, dtype=torch.float64)
-            choices: dict[str, list[Any]] = {
-                **{"C": [1 / (w * unit)], "CPE": [1 / (w**0.8 * unit), 0.8], "W": [unit * (w / 2).sqrt()]},
-                **{"R": [unit], "L": [0.1 * size.min() / omega.max()], "Wo": [unit, 1 / w], "Ws": [unit, 1 / w]},
+            w = math.exp(highest - place * (highest - lowest))
+            # The first resistor is what the spectrum falls to.
+            unit = float(size.min()) if element is self._elements[0] and element.kind == "R" else middle
+            choices = {
+                **{"C": [1 / (w * unit)], "CPE": [1 / (w**0.8 * unit), 0.8], "W": [unit * math.sqrt(w / 2)]},
+                **{"R": [unit], "L": [0.1 * float(size.min() / omega.max())], "Wo": [unit, 1 / w], "Ws": [unit, 1 / w]},
                 **{"E": [unit], "D": [unit / w], "S": [unit / w**0.5, 0.5]},
             }
             for name, start in zip(element.parameters, choices[element.kind], strict=True):
-                found[name] = (float(start), 0.0, torch.inf) if "order" not in name else (float(start), 0.02, 1.0)
+                found[name] = (start, 0.02, 1.0) if "order" in name else (start, 0.0, math.inf)
         return found
 
 
@@ -101,22 +97,21 @@ class Circuit(_Network):
     All results are differentiable in the parameters; further parameters are ignored, so that fits can share them.
     """
 
-    def __init__(self, description: str) -> None:
-        super().__init__(description, CIRCUIT, adds_parallel=False)
+    _kinds = CIRCUIT
 
     def impedance(self, omega: Any, **parameters: Any) -> torch.Tensor:
         """Z(jω), complex [n], at angular frequencies omega = 2πf [n]."""
-        return self._spectrum(omega, parameters)
+        return self._immittance(parameters)(1j * _check_frequencies(omega))
 
     def voltage(self, t: Any, current: Any, **parameters: Any) -> torch.Tensor:
         """V(t) [n] for a current, a `Signal` or a pair (times, values), from rest.
 
         From Z(s) by a contour integral, to about 12 digits; an inductor's spike at a jump of the current is left out.
         """
-        parts = self._root.parts if isinstance(self._root, Group) and not self._root.parallel else (self._root,)
-        for part in parts:
+        root = self._root
+        for part in root.parts if isinstance(root, Group) and not root.parallel else (root,):
             self._check_damped(part, "current")
-        soon = AT_ONCE if not any(each.kind == "L" for each in elements_of(self._root)) else _SOON
+        soon = _SOON if any(each.kind == "L" for each in self._elements) else AT_ONCE
         return as_signal(current, "current").response(self._immittance(parameters), t, soon)
 
     def current(self, t: Any, voltage: Any, **parameters: Any) -> torch.Tensor:
@@ -125,9 +120,8 @@ class Circuit(_Network):
         return as_signal(voltage, "voltage").response(self._immittance(parameters, inverse=True), t, _SOON)
 
     def _check_damped(self, part: Element | Group, name: str) -> None:
-        inside = list(elements_of(part))
-        energies = {self._kinds[each.kind].energy for each in inside}
-        if {"electric", "magnetic"} <= energies:
+        inside = elements_of(part)
+        if {"electric", "magnetic"} <= {self._kinds[each.kind].energy for each in inside}:
             raise InvalidArgumentError(
                 f"{name} must not drive an inductor together with a capacitor, which may oscillate, got "
                 f"{'-'.join(each.name for each in inside)} in {self.description}; solve its equations by fracdnn.fdeint"
@@ -141,22 +135,21 @@ class Body(_Network):
     p(…) in parallel. `names` lists the parameters. All results are differentiable in them.
     """
 
-    def __init__(self, description: str) -> None:
-        super().__init__(description, BODY, adds_parallel=True)
+    _kinds, _adds_parallel = BODY, True
 
     def modulus(self, omega: Any, **parameters: Any) -> torch.Tensor:
         """G*(ω) = G′ + jG″, complex [n], at angular frequencies [n]."""
-        return self._spectrum(omega, parameters)
+        return self._immittance(parameters)(1j * _check_frequencies(omega))
 
     def relaxation(self, t: Any, **parameters: Any) -> torch.Tensor:
         """G(t), the stress [n] after a unit step of strain at 0, at positive times."""
-        times = check_positive(t, "t", "relaxation starts after the step at 0")
-        return step_response(self._immittance(parameters), times)
+        t = check_positive(t, "t", "relaxation starts after the step at 0")
+        return step_response(self._immittance(parameters), t)
 
     def creep(self, t: Any, **parameters: Any) -> torch.Tensor:
         """J(t), the strain [n] after a unit step of stress at 0, at positive times."""
-        times = check_positive(t, "t", "creep starts after the step at 0")
-        return step_response(self._immittance(parameters, inverse=True), times)
+        t = check_positive(t, "t", "creep starts after the step at 0")
+        return step_response(self._immittance(parameters, inverse=True), t)
 
     def stress(self, t: Any, strain: Any, **parameters: Any) -> torch.Tensor:
         """The stress [n] for a strain, a `Signal` or a pair (times, values), from rest."""

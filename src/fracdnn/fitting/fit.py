@@ -8,12 +8,10 @@ import numpy as np
 import torch
 from scipy import stats
 
-from fracdnn.extras import require
+from fracdnn.fitting.arguments import start_points
 from fracdnn.fitting.fit_result import ROUNDING, FitResult, SetResult
-from fracdnn.fitting.measurements import data_sets
 from fracdnn.fitting.misfit import Misfit
 from fracdnn.fitting.profiles import BetterFitError, Profile, Profiler
-from fracdnn.fitting.start_values import start_parameters, start_points
 from fracdnn.fitting.verdict import verdict
 from fracdnn.validation import check_choice, check_count, check_flag
 
@@ -63,18 +61,15 @@ def fit(
     ± 1.96 standard errors, of the sandwich formula. `n_starts` fits from further random points, and keeps the best.
     Ctrl-C keeps the best so far. Cost: one Jacobian for each iteration, about 10 fits for each parameter's interval.
     """
-    require("lmfit")
-    began = time.perf_counter()
-    check_choice(loss, "loss", LOSSES)
-    sets = data_sets(model, t, data, sigma)
+    began, misfit = time.perf_counter(), Misfit(model, parameters, t, data, sigma)
     if absolute_sigma is None:
-        absolute_sigma = all(each.noise == "known" for each in sets)
-    check_flag(absolute_sigma, "absolute_sigma")
-    misfit = Misfit(sets, start_parameters(parameters))
+        absolute_sigma = all(each.noise == "known" for each in misfit.sets)
     misfit.verbose = check_flag(verbose, "verbose")
-    starts = list(start_points(misfit.start, check_count(n_starts, "n_starts", minimum=1), random_state))
-    search = _Search(misfit, starts, loss, relative=not absolute_sigma)
-    search.max_iter = check_count(max_iter, "max_iter", minimum=1)
+    starts = start_points(
+        [misfit.start[name] for name in misfit.free], check_count(n_starts, "n_starts", minimum=1), random_state
+    )
+    search = _Search(misfit, starts, check_choice(loss, "loss", LOSSES), check_count(max_iter, "max_iter", minimum=1))
+    search.relative = not check_flag(absolute_sigma, "absolute_sigma")
     profiles: dict[str, Profile] = {}
     try:
         search.run()
@@ -82,21 +77,22 @@ def fit(
             profiles = search.profiles()
     except KeyboardInterrupt:
         search.interrupted = True
-    if verbose:
+    if misfit.verbose:
         print(file=sys.stderr)
         misfit.verbose = False
     return search.result(profiles, time.perf_counter() - began)
 
 
 class _Search:
-    """The state of a fit: what was found so far."""
-
-    def __init__(self, misfit: Misfit, starts: list[dict], loss: str, *, relative: bool) -> None:
-        self.misfit, self._starts, self._loss, self.max_iter = misfit, starts, loss, 1
-        self._relative = relative
-        self._weighs = relative and len(misfit.sets) > 1 and any(each.noise != "known" for each in misfit.sets)
-        self.interrupted, self.converged, self.n_agree = False, False, 0
+    def __init__(self, misfit: Misfit, starts: list[np.ndarray], loss: str, max_iter: int) -> None:
+        self.misfit, self._starts, self._loss, self._max_iter = misfit, starts, loss, max_iter
+        self.relative, self.interrupted, self.converged, self.n_agree = True, False, False, 0
         self.scale, self.found = 1.0, None
+
+    @property
+    def _weighs(self) -> bool:
+        sets = self.misfit.sets
+        return self.relative and len(sets) > 1 and any(each.noise != "known" for each in sets)
 
     def run(self) -> None:
         """From all starts; then with the noise that was found, where it matters."""
@@ -110,67 +106,59 @@ class _Search:
                 break
         if self._loss != "linear":
             deviation = 1.4826 * np.median(np.abs(self.misfit.residual(self.misfit.best[1])))
-            self.scale = _BEND * (deviation if self._relative else 1.0) or 1.0
-            self._minimize(self._best_point(), self._loss)
+            self.scale = _BEND * (deviation if self.relative else 1.0) or 1.0
+            self._minimize(self.misfit.best[1], self._loss)
 
     def exact(self) -> bool:
         """Whether the model meets the data to rounding; there are no profiles to follow then."""
-        if not self._relative or self.misfit.best[0] > self._rounding():
+        if not self.relative or self.misfit.best[0] > self._rounding():
             return False
         self.converged = True
         return True
 
     def _rounding(self) -> float:
-        """Of χ²."""
-        return ROUNDING**2 * (
-            sum(float((each.data / each.sigma).abs().square().sum()) for each in self.misfit.sets) or 1.0
-        )
+        size = sum(float((each.data / each.sigma).abs().square().sum()) for each in self.misfit.sets)
+        return ROUNDING**2 * (size or 1.0)
 
-    def _best_point(self) -> dict[str, float]:
-        return dict(zip(self.misfit.free, self.misfit.best[1], strict=True))
-
-    def _minimize(self, start: dict[str, float], loss: str) -> float:
+    def _minimize(self, start: np.ndarray, loss: str) -> float:
         """χ² of the result. The best result is kept; with a robust loss the last."""
         from lmfit import Minimizer
 
-        parameters = self.misfit.start.copy()
-        for name, value in start.items():
+        misfit, parameters = self.misfit, self.misfit.start.copy()
+        for name, value in zip(misfit.free, start.tolist(), strict=True):
             parameters[name].set(value=value)
-
-        residual, jacobian, point = self.misfit.residual, self.misfit.jacobian, self.misfit.point
-        if not np.isfinite(residual(point(parameters))).all():
+        if not np.isfinite(misfit.residual(misfit.point(parameters))).all():
             return np.inf
         minimizer = Minimizer(
-            lambda given: residual(point(given)), parameters, nan_policy="propagate", max_nfev=self.max_iter
-        )
+            lambda given: misfit.residual(misfit.point(given)), parameters, nan_policy="propagate",
+            max_nfev=self._max_iter,
+        )  # fmt: skip
         options = {"x_scale": "jac", "loss": loss, "f_scale": self.scale, "ftol": 1e-12, "xtol": 1e-12, "gtol": 1e-12}
         with np.errstate(all="ignore"):  # lmfit's own errors, which are not used
-            found = minimizer.least_squares(jac=lambda given: jacobian(point(given)), **options)
+            found = minimizer.least_squares(jac=lambda given: misfit.jacobian(misfit.point(given)), **options)
         found.minimizer = minimizer
         if loss != "linear":
-            self.misfit.best = (self.misfit.best[0], point(found.params))
+            misfit.best = (misfit.best[0], misfit.point(found.params))
         if loss != "linear" or self.found is None or found.chisqr <= self.found.chisqr:
             self.found, self.converged = found, bool(found.success) and not found.aborted
         return float(found.chisqr)
 
     def _reweigh(self) -> float:
         """Multiply sigma of each set whose noise is unknown by what its residuals say; the largest relative change."""
-        total = sum(each.n_numbers for each in self.misfit.sets)
-        changes, shares = [], self.misfit.split(self.misfit.residual(self.misfit.best[1]))
-        for each, part in zip(self.misfit.sets, shares, strict=True):
-            if each.noise == "known":
-                continue
-            size = float(np.sqrt(np.mean(part**2) / (1.0 - len(self.misfit.free) / total))) or 1.0
-            each.sigma = each.sigma * size
-            changes.append(abs(size - 1.0))
-        self.misfit.best, self.found = (np.inf, self.misfit.best[1]), None
-        self._minimize(self._best_point(), "linear")
+        misfit, changes = self.misfit, []
+        for each, part in zip(misfit.sets, misfit.split(misfit.residual(misfit.best[1])), strict=True):
+            if each.noise != "known":
+                size = float(np.sqrt(np.mean(part**2) / (1.0 - len(misfit.free) / misfit.n_numbers))) or 1.0
+                each.sigma = each.sigma * size
+                changes.append(abs(size - 1.0))
+        misfit.best, self.found = (np.inf, misfit.best[1]), None
+        self._minimize(misfit.best[1], "linear")
         return max(changes)
 
     def _variance(self, residual: np.ndarray) -> float:
         """Of a weighted residual: 1 where sigma is known, else estimated, and not below rounding."""
         freedom = len(residual) - len(self.misfit.free)
-        return max(float(residual @ residual), self._rounding()) / freedom if self._relative else 1.0
+        return max(float(residual @ residual), self._rounding()) / freedom if self.relative else 1.0
 
     def profiles(self) -> dict[str, Profile]:
         """Of all free parameters; where one finds a better fit, that is taken and they begin again."""
@@ -178,7 +166,7 @@ class _Search:
             x = self.misfit.best[1]
             residual = self.misfit.residual(x)
             freedom = len(residual) - len(x)
-            limit = stats.f.ppf(0.95, 1, freedom) if self._relative else stats.chi2.ppf(0.95, 1)
+            limit = stats.f.ppf(0.95, 1, freedom) if self.relative else stats.chi2.ppf(0.95, 1)
             limit = max(float(limit) * self._variance(residual), 1e-300)
             found = {}
             try:
@@ -188,7 +176,7 @@ class _Search:
                     found[name] = profiler.profile(place)
                 return found
             except BetterFitError:
-                self._minimize(self._best_point(), "linear")
+                self._minimize(self.misfit.best[1], "linear")
         self.converged = False
         return {}
 
@@ -218,7 +206,7 @@ class _Search:
                 SetResult(each.t.numpy(), each.data.numpy(), fitted, sigma, each.like_data(band))
                 for each, fitted, sigma, band in zip(misfit.sets, predicted, sigmas, bands, strict=True)
             ],
-            absolute_sigma=not self._relative,
+            absolute_sigma=not self.relative,
             estimated_noise=self._weighs,
             loss=self._loss,
             converged=self.converged,
@@ -235,7 +223,6 @@ class _Search:
 
 
 def _deviations(jacobian: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Standard deviations of linear functions of the parameters."""
     return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", jacobian, covariance, jacobian), 0.0))
 
 

@@ -14,21 +14,18 @@ def figure_of(result: Any) -> Any:
     require("matplotlib")
     from matplotlib.figure import Figure
 
-    profiles = list(result.profiles)
-    rows = len(result.sets)
-    more = -(-len(profiles) // 4)
+    rows, more = len(result.sets), -(-len(result.profiles) // 4)
     figure = Figure(figsize=(10, 3.2 * rows + 2.4 * more), layout="constrained")
-    parts = figure.subfigures(
-        1 + bool(more), 1, height_ratios=[3.2 * rows, 2.4 * more][: 1 + bool(more)], squeeze=False
-    )
-    axes = parts[0, 0].subplots(rows, 2, squeeze=False)
-    for (left, right), each in zip(axes, result.sets, strict=True):
+    heights = [3.2 * rows, 2.4 * more] if more else [1.0]
+    upper, *lower = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for (left, right), each in zip(upper.subplots(rows, 2, squeeze=False), result.sets, strict=True):
         _draw_data(left, each)
         _draw_residuals(right, each)
-    if more:
-        grid = parts[1, 0].subplots(more, 4, squeeze=False).reshape(-1)
-        for place, area in enumerate(grid):
-            _draw_profile(area, result, profiles[place]) if place < len(profiles) else area.set_axis_off()
+    areas = lower[0].subplots(more, 4, squeeze=False).ravel().tolist() if lower else []
+    for name in result.profiles:
+        _draw_profile(areas.pop(0), name, result.profiles[name])
+    for area in areas:
+        area.set_axis_off()
     return figure
 
 
@@ -38,16 +35,16 @@ def _draw_data(area: Any, each: Any) -> None:
         area.plot(each.data.real, -each.data.imag, "o", color=_BLUE, ms=4, label="data")
         area.plot(each.fitted.real[order], -each.fitted.imag[order], color=_VERMILION, label="fit")
         area.set(xlabel="real part", ylabel="− imaginary part", aspect="equal", adjustable="datalim")
-    else:
-        data, fitted, band = (part.reshape(len(each.t), -1)[order] for part in (each.data, each.fitted, each.band))
-        for column in range(data.shape[1]):
-            first = column == 0
-            area.plot(each.t[order], data[:, column], "o", color=_BLUE, ms=4, label="data" if first else None)
-            area.plot(each.t[order], fitted[:, column], color=_VERMILION, label="fit" if first else None)
-            low, high = fitted[:, column] - 1.96 * band[:, column], fitted[:, column] + 1.96 * band[:, column]
-            area.fill_between(each.t[order], low, high, color=_VERMILION, alpha=0.25, label="95 %" if first else None)
-        area.set(xlabel="t", ylabel="value", xscale=_scale(each.t))
-    area.legend(frameon=False)
+        area.legend(frameon=False)
+        return
+    t, n = each.t[order], len(order)
+    data, fitted, half = (part.reshape(n, -1)[order] for part in (each.data, each.fitted, 1.96 * each.band))
+    points, lines = area.plot(t, data, "o", color=_BLUE, ms=4), area.plot(t, fitted, color=_VERMILION)
+    for column in range(data.shape[1]):
+        ends = fitted[:, column] - half[:, column], fitted[:, column] + half[:, column]
+        band = area.fill_between(t, *ends, color=_VERMILION, alpha=0.25)
+    area.set(xlabel="t", ylabel="value", xscale=_scale(each.t))
+    area.legend([points[0], lines[0], band], ["data", "fit", "95 %"], frameon=False)
 
 
 def _draw_residuals(area: Any, each: Any) -> None:
@@ -62,9 +59,8 @@ def _draw_residuals(area: Any, each: Any) -> None:
         area.legend(frameon=False)
 
 
-def _draw_profile(area: Any, result: Any, name: str) -> None:
+def _draw_profile(area: Any, name: str, profile: Any) -> None:
     """√excess falls to 0 at the estimate and crosses 1 at the ends; a straight V is a parabola of χ²."""
-    profile = result.profiles[name]
     root = np.sqrt(np.maximum(profile.excess, 0.0))
     shown = root <= 2.0
     area.plot(np.array(profile.values)[shown], root[shown], "o-", color=_BLUE, ms=3)

@@ -3,17 +3,19 @@
 import json
 import math
 import os
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fracdnn.exceptions import FileContentError
+from fracdnn.exceptions import FileContentError, InvalidArgumentError, MissingExtraError
 from fracdnn.files import write_whole
 from fracdnn.fitting.profiles import Profile
+from fracdnn.validation import check_count
 
-_FORMAT = "fracdnn fit 2"
+_FORMAT = "fracdnn fit 3"
 # Of data, below which their residuals are no noise.
 ROUNDING = 1e-12
 
@@ -40,7 +42,6 @@ class SetResult:
 
     @property
     def n_numbers(self) -> int:
-        """A complex value counts as two."""
         return self.data.size * (2 if np.iscomplexobj(self.data) else 1)
 
 
@@ -129,23 +130,19 @@ class FitResult:
     def _deviance(self) -> float:
         if self.absolute_sigma:
             return self.chi2
-        if not self.estimated_noise:
-            return self.n_data * math.log(max(self.chi2, 1e-300) / self.n_data)
-        # The noise of each set is sigma times an estimated factor.
-        factors = (n * math.log(max(each.squares.sum(), 1e-300) / n) for each in self.sets for n in [each.n_numbers])
-        sigmas = ((each.n_numbers, each.sigma) for each in self.sets if each.sigma is not None)
-        scales = (2 * n * float(np.log(sigma).mean()) for n, sigma in sigmas)
-        return sum(factors) + sum(scales)
+        parts = [(self.n_data, self.chi2, 0.0)]
+        if self.estimated_noise:  # of each set sigma times a factor
+            parts = [(each.n_numbers, each.squares.sum(), np.log(np.array(each.sigma)).mean()) for each in self.sets]
+        return float(sum(n * (math.log(max(size, 1e-300) / n) + 2 * log_sigma) for n, size, log_sigma in parts))
 
-    def rows(self) -> list[tuple[str, str, str, str]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """The table of parameters as texts, its headings first."""
-        found = [("parameter", "value", "std. error", "95 % interval")]
+        found: list[tuple[str, ...]] = [("parameter", "value", "std. error", "95 % interval")]
+        intervals = self.intervals
         for name, value in self.values.items():
             error = f"{self.errors[name]:.2g}" if self.errors[name] else ""
-            words = "from others" if error else "fixed"
-            if name in self.free:
-                words = "{:.6g} … {:.6g}".format(*self.intervals[name])
-            found.append((name, f"{value:.6g}", error, words))
+            ends = "{:.6g} … {:.6g}".format(*intervals[name]) if name in intervals else ""
+            found.append((name, f"{value:.6g}", error, ends or ("from others" if error else "fixed")))
         return found
 
     def figures(self) -> str:
@@ -158,9 +155,9 @@ class FitResult:
     def summary(self) -> str:
         """A table of the parameters with errors and intervals, the size of the misfit, and the warnings."""
         rows = self.rows()
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        rows.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2], "-" * widths[3]))
-        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rows.insert(1, tuple("-" * width for width in widths))
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join([*lines, "", self.figures(), *(f"warning: {text}" for text in self.warnings)])
 
     def plot(self) -> Any:
@@ -170,19 +167,39 @@ class FitResult:
         return figure_of(self)
 
     def sample(self, n_steps: int = 2000, *, n_walkers: int = 32, random_state: int | None = None) -> dict[str, Any]:
-        """Draws from the posterior by name, [n] each, through lmfit and emcee; see `fracdnn.fitting.LogDensity`.
+        """Draws from the posterior by name, [n] each, through emcee; see `fracdnn.fitting.LogDensity`.
 
         Uniform priors within the bounds. Of `n_steps` of each of the walkers the first third is dropped.
         """
-        from fracdnn.fitting.posterior import sampled
+        if self.misfit is None:
+            raise InvalidArgumentError("sample must be called on a result of fit, got one from a file; fit again")
+        if self.loss != "linear":
+            raise InvalidArgumentError(f"loss must be 'linear' for a posterior, got {self.loss!r}; fit with that")
+        check_count(n_steps, "n_steps", minimum=3)
+        check_count(n_walkers, "n_walkers", minimum=2 * len(self.free) + 2)
+        try:
+            from emcee import EnsembleSampler
+        except ImportError:
+            raise MissingExtraError("emcee is missing: run pip install emcee", name="emcee") from None
 
-        return sampled(self, n_steps, n_walkers, random_state)
+        def log_density(x: np.ndarray) -> float:
+            if not self.misfit.allows(x):
+                return -math.inf
+            size = float(np.sum(self.misfit.residual(x) ** 2))  # NaN where there is no model
+            value = -0.5 * size if self.absolute_sigma else -0.5 * self.n_data * math.log(max(size, 1e-300))
+            return value if math.isfinite(value) else -math.inf
+
+        generator = np.random.default_rng(random_state)
+        center, error = (np.array([values[name] for name in self.free]) for values in (self.values, self.errors))
+        spread = 0.5 * error * generator.standard_normal((n_walkers, len(self.free)))
+        sampler = EnsembleSampler(n_walkers, len(self.free), log_density)
+        sampler.random_state = np.random.RandomState(generator.integers(2**31)).get_state()
+        sampler.run_mcmc(np.clip(center + spread, self.misfit.lower, self.misfit.upper), n_steps)
+        return dict(zip(self.free, sampler.get_chain(discard=n_steps // 3, flat=True).T, strict=True))
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write all numbers as JSON."""
         content = {name: value for name, value in vars(self).items() if name not in ("lmfit", "misfit")}
-        content["profiles"] = {name: asdict(each) for name, each in self.profiles.items()}
-        content["sets"] = [vars(each) for each in self.sets]
         text = json.dumps(_plain({"format": _FORMAT} | content), allow_nan=False, indent=1)
         return write_whole(Path(path), lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
@@ -193,35 +210,35 @@ class FitResult:
             content = json.loads(Path(path).read_text(encoding="utf-8"), object_hook=_revived)
             if content.pop("format") != _FORMAT:
                 raise ValueError
-            content["profiles"] = {
-                name: Profile(**{**each, "at_bound": tuple(each["at_bound"])})
-                for name, each in content["profiles"].items()
-            }
-            content["sets"] = [SetResult(**each) for each in content["sets"]]
-            content["bounds"] = {name: tuple(each) for name, each in content["bounds"].items()}
-            content["n_starts"] = tuple(content["n_starts"])
             return cls(**content)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise FileContentError(f"{os.fspath(path)} is no fit of this version; write it by FitResult.save") from None
 
 
+# By keys that no parameter's name can be: what JSON does not have, from what it has.
+_REVIVERS: dict[str, Callable[[Any], Any]] = {
+    **{"a tuple": tuple, "a number": float, "an array": np.array, "a complex array": lambda parts: parts @ [1, 1j]},
+    **{"a profile": lambda content: Profile(**content), "a data set": lambda content: SetResult(**content)},
+}
+
+
 def _plain(value: Any) -> Any:
-    """As JSON has it; {"number": "inf"} for numbers that it has not."""
+    """As JSON has it; else as one of `_REVIVERS` takes it."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"a number": str(value)}
+    if isinstance(value, tuple):
+        return {"a tuple": _plain(list(value))}
+    if isinstance(value, Profile | SetResult):
+        return {"a profile" if isinstance(value, Profile) else "a data set": _plain(vars(value))}
     if isinstance(value, np.ndarray) and np.iscomplexobj(value):
-        return {"real": _plain(value.real.tolist()), "imaginary": _plain(value.imag.tolist())}
-    if isinstance(value, np.ndarray):
-        return {"numbers": _plain(value.tolist())}
-    value = value.item() if isinstance(value, np.generic) else value
-    return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
+        return {"a complex array": _plain(np.stack([value.real, value.imag], -1))}
+    return {"an array": _plain(value.tolist())} if isinstance(value, np.ndarray) else value
 
 
 def _revived(found: dict[str, Any]) -> Any:
-    if found.keys() == {"number"}:
-        return float(found["number"])
-    if found.keys() == {"real", "imaginary"}:
-        return np.array(found["real"]) + 1j * np.array(found["imaginary"])
-    return np.array(found["numbers"]) if found.keys() == {"numbers"} else found
+    (key, content), *others = found.items() or [("", None)]
+    return _REVIVERS[key](content) if key in _REVIVERS and not others else found

@@ -30,18 +30,11 @@ _AT_A_TIME = 50_000
 
 Immittance = Callable[[torch.Tensor], torch.Tensor]
 
-
-def _contour() -> tuple[torch.Tensor, torch.Tensor]:
-    angle = torch.arange(1, _NODES, 2, dtype=torch.float64) * (math.pi / _NODES)
-    tangent = torch.tan(0.6407 * angle)
-    real = 0.5017 * angle / tangent - 0.6122
-    z = _NODES * torch.complex(real, 0.2645 * angle)
-    slope = 0.5017 / tangent - 0.5017 * 0.6407 * angle / torch.sin(0.6407 * angle) ** 2
-    weight = 2.0 * torch.complex(slope, torch.full_like(angle, 0.2645)) * torch.exp(z)
-    return z, weight
-
-
-_Z, _WEIGHT = _contour()
+_ANGLE = torch.arange(1, _NODES, 2, dtype=torch.float64) * (math.pi / _NODES)
+_TANGENT = torch.tan(0.6407 * _ANGLE)
+_Z = _NODES * torch.complex(0.5017 * _ANGLE / _TANGENT - 0.6122, 0.2645 * _ANGLE)
+_SLOPE = 0.5017 / _TANGENT - 0.5017 * 0.6407 * _ANGLE / torch.sin(0.6407 * _ANGLE) ** 2
+_WEIGHT = 2.0 * torch.complex(_SLOPE, torch.full_like(_ANGLE, 0.2645)) * torch.exp(_Z)
 
 
 def step_response(immittance: Immittance, t: torch.Tensor, *, ramp: bool = False) -> torch.Tensor:
@@ -95,22 +88,17 @@ class Signal:
             lag = rows.unsqueeze(-1) - self.times[used]
             active = lag > 0 if ramp else lag >= 0
             if bool(active.any()):
-                lags, places = _distinct(lag[active])
-                parts = lags.clamp(min=soon).split(_AT_A_TIME)
-                values = torch.cat([rows.new_zeros(1), *(step_response(immittance, some, ramp=ramp) for some in parts)])
+                # Lags that differ by more than rounding, each once.
+                _, places = torch.unique(torch.round(torch.log(lag[active]) / _ROUNDING), return_inverse=True)
+                lags = lag.new_zeros(int(places.max()) + 1).scatter(0, places, lag[active]).clamp(min=soon)
+                parts = [step_response(immittance, some, ramp=ramp) for some in lags.split(_AT_A_TIME)]
+                values = torch.cat([rows.new_zeros(1), *parts])
                 where = torch.zeros(lag.shape, dtype=torch.long).masked_scatter(active, places + 1)
                 result = result + values[where] @ sizes[used]
         return result
 
 
-def _distinct(lags: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Lags that differ by more than rounding, and the place of each given one among them."""
-    places = torch.unique(torch.round(torch.log(lags) / _ROUNDING), return_inverse=True)[1]
-    return lags.new_zeros(int(places.max()) + 1).scatter(0, places, lags), places
-
-
 def as_signal(given: Any, name: str) -> Signal:
-    """A signal, or samples as a pair (times, values)."""
     if isinstance(given, Signal):
         return given
     if isinstance(given, tuple | list) and len(given) == 2:

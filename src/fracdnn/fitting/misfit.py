@@ -14,7 +14,8 @@ import torch
 from torch.autograd.functional import jacobian
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.fitting.measurements import DataSet
+from fracdnn.extras import require
+from fracdnn.fitting.arguments import data_sets, start_parameters
 
 _FUNCTIONS = ("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "tanh", "abs")
 # Operations for each number from which on reverse derivatives are cheaper: a solver's long chain of small ones.
@@ -36,20 +37,17 @@ backward = partial(jacobian, vectorize=True)
 class Misfit:
     """r(x) [n] and its Jacobian [n, p]; x [p] are the free parameters as they are, not as bounds transform them."""
 
-    def __init__(self, sets: list[DataSet], parameters: Any) -> None:
-        self.sets, self.start = sets, parameters
-        self.free = [name for name, each in parameters.items() if each.vary and not each.expr]
-        self._fixed = {
-            name: torch.tensor(each.value, dtype=torch.float64)
-            for name, each in parameters.items() if not each.vary and not each.expr
-        }  # fmt: skip
-        self._expressions = {name: each.expr for name, each in parameters.items() if each.expr}
-        self.verbose, self.stage = False, ""
+    def __init__(self, model: Any, parameters: Any, t: Any, data: Any, sigma: Any) -> None:
+        require("lmfit")
+        self.sets, self.start = data_sets(model, t, data, sigma), start_parameters(parameters)
+        own = [each for each in self.start.values() if not each.expr]
+        self._fixed = {each.name: torch.tensor(each.value, dtype=torch.float64) for each in own if not each.vary}
+        self._expressions = {name: each.expr for name, each in self.start.items() if each.expr}
+        self.free = [each.name for each in own if each.vary]
+        self.lower, self.upper = np.array([[each.min, each.max] for each in own if each.vary]).reshape(-1, 2).T
+        self.n_numbers, self.verbose, self.stage = sum(each.n_numbers for each in self.sets), False, ""
         self.ways: list[Callable[[Any, torch.Tensor], torch.Tensor]] = []
-        self.n_evaluations, self.best = 0, (math.inf, self.point(parameters))
-        self.lower, self.upper = (
-            np.array([getattr(parameters[name], end) for name in self.free]) for end in ("min", "max")
-        )
+        self.n_evaluations, self.best = 0, (math.inf, self.point(self.start))
         self._check()
 
     def _check(self) -> None:
@@ -63,11 +61,10 @@ class Misfit:
                 raise InvalidArgumentError(
                     f"parameters must hold all that model {place} takes, got no {missing[0]!r}; add its start value"
                 )
-        count = sum(each.n_numbers for each in self.sets)
-        if count <= len(self.free):
+        if self.n_numbers <= len(self.free):
             raise InvalidArgumentError(
-                f"data must hold more numbers than there are free parameters, got {count} for {len(self.free)}; "
-                f"measure more points, or fix parameters"
+                f"data must hold more numbers than there are free parameters, got {self.n_numbers} for "
+                f"{len(self.free)}; measure more points, or fix parameters"
             )
         start = self.residual(self.best[1])
         if not np.isfinite(start).all():
@@ -75,50 +72,43 @@ class Misfit:
                 f"parameters must start where the model is finite, got {start[~np.isfinite(start)][0]} at number "
                 f"{int(np.argmin(np.isfinite(start)))}; pass other start values, or exclude t = 0"
             )
-        self._check_derivatives(start)
-
-    def _check_derivatives(self, start: np.ndarray) -> None:
-        """A derivative of 0 for what changes the model is one that torch was not shown."""
+        # A derivative of 0 for what changes the model is one that torch was not shown.
         x = self.best[1]
-        for place in np.flatnonzero((self._derivatives(x) == 0).all(axis=0)):
-            nudged, step = x.copy(), _NUDGE * (abs(x[place]) or 1.0)
-            nudged[place] += step if x[place] + step <= self.upper[place] else -step
+        for k in np.flatnonzero((self._derivatives(x) == 0).all(axis=0)):
+            nudged, step = x.copy(), _NUDGE * (abs(x[k]) or 1.0)
+            nudged[k] += step if x[k] + step <= self.upper[k] else -step
             if np.nanmax(np.abs(self.residual(nudged) - start)) > 1e-3 * step:
                 raise InvalidTypeError(
-                    f"model must be differentiable by torch in {self.free[place]!r}, got values that change with it "
+                    f"model must be differentiable by torch in {self.free[k]!r}, got values that change with it "
                     f"and a derivative of 0; {_REMEDY}"
                 )
 
     def parameters(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         """All parameters by name: free, fixed, and those that expressions give, in the user's order."""
         values = dict(zip(self.free, x, strict=True)) | self._fixed
-        if self._expressions:
-            values = self._with_expressions(values)
-        return {name: values[name] for name in self.start}
-
-    def _with_expressions(self, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Evaluated by lmfit's own interpreter, on tensors."""
-        from asteval import Interpreter, get_ast_names
+        if not self._expressions:
+            return {name: values[name] for name in self.start}
+        from asteval import Interpreter, get_ast_names  # lmfit's own interpreter, on tensors
 
         functions = {name: getattr(torch, name) for name in _FUNCTIONS}
         interpreter = Interpreter(symtable=functions | {"pi": math.pi} | values, use_numpy=False, minimal=True)
         needs = {name: get_ast_names(interpreter.parse(text)) for name, text in self._expressions.items()}
-        for name in TopologicalSorter(needs).static_order():
-            if name in needs:
-                value = interpreter.eval(self._expressions[name], raise_errors=True)
-                values[name] = interpreter.symtable[name] = torch.as_tensor(value, dtype=torch.float64)
-        return values
+        for name in filter(needs.__contains__, TopologicalSorter(needs).static_order()):
+            value = interpreter.eval(self._expressions[name], raise_errors=True)
+            values[name] = interpreter.symtable[name] = torch.as_tensor(value, dtype=torch.float64)
+        return {name: values[name] for name in self.start}
 
     def point(self, given: Any) -> np.ndarray:
-        """The free ones of lmfit's parameters."""
         return np.array([given[name].value for name in self.free])
+
+    def allows(self, x: np.ndarray) -> bool:
+        return bool(((x >= self.lower) & (x <= self.upper)).all())
 
     def split(self, row: np.ndarray) -> list[np.ndarray]:
         """Numbers for all residuals as parts, one for each data set."""
         return np.split(row, np.cumsum([each.n_numbers for each in self.sets])[:-1])
 
     def weighted(self, x: torch.Tensor) -> torch.Tensor:
-        """r(x) as a differentiable tensor."""
         parameters = self.parameters(x)
         return torch.cat([each.residual(parameters) for each in self.sets])
 
@@ -131,14 +121,13 @@ class Misfit:
         except (ArithmeticError, InvalidArgumentError):  # no convergence, or an order that there is not
             if self.n_evaluations == 1:
                 raise
-            return np.full(sum(each.n_numbers for each in self.sets), np.nan)
+            return np.full(self.n_numbers, np.nan)
         size = float(values @ values)
         if size < self.best[0]:
             self.best = (size, np.array(x))
         if self.verbose:  # one line, written again and again
-            line = (
-                f"{self.stage}: {self.n_evaluations} evaluations, residual {math.sqrt(self.best[0] / len(values)):.3e}"
-            )
+            deviation = math.sqrt(self.best[0] / len(values))
+            line = f"{self.stage}: {self.n_evaluations} evaluations, residual {deviation:.3e}"
             print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
         return values
 
@@ -173,7 +162,6 @@ class Misfit:
 
 
 def _n_operations(values: torch.Tensor) -> int:
-    """In the graph that led to values."""
     seen: set[Any] = set()
     waiting = [values.grad_fn]
     while waiting:

@@ -45,7 +45,6 @@ class Profiler:
         self._least = float(np.sum(misfit.residual(x) ** 2))
 
     def profile(self, place: int) -> Profile:
-        """Of the free parameter at this place."""
         points = [(float(self._x[place]), 0.0)]
         low, low_bound = self._end(place, -1.0, points)
         high, high_bound = self._end(place, 1.0, points)
@@ -91,19 +90,17 @@ class Profiler:
 
         The fit starts on a line through earlier ones, or where that seems to fail from the last one inside.
         """
-        free = np.arange(len(self._x)) != place
-        x, best = self._x.copy(), (np.inf, others)
-        x[place] += change
-        line, ftol = self._x[free] + slope * change, max(1e-10, min(1e-4, 1e-4 * self._limit / (self._least + 1e-300)))
-        is_inside = bool(((line > self._misfit.lower[free]) & (line < self._misfit.upper[free])).all())
+        misfit, value, best = self._misfit, self._x[place] + change, (np.inf, others)
+        lower, upper, at_best = (np.delete(each, place) for each in (misfit.lower, misfit.upper, self._x))
+        line, ftol = at_best + slope * change, max(1e-10, min(1e-4, 1e-4 * self._limit / (self._least + 1e-300)))
+        is_inside = bool(((line > lower) & (line < upper)).all())
         for guess in [line, others] if is_inside else [others]:
-            x[free] = solved(self._misfit, x, free, guess, ftol) if free.any() else guess
-            size = float(np.sum(self._misfit.residual(x) ** 2))
+            found = _solved(misfit, place, value, np.clip(guess, lower, upper), (lower, upper), ftol)
+            size = float(np.sum(misfit.residual(np.insert(found, place, value)) ** 2))
             size = size if np.isfinite(size) else 1e300
             if size < self._least - 1e-3 * self._limit:
                 raise BetterFitError
-            excess = max(0.0, size - self._least) / self._limit
-            best = min(best, (excess, x[free]), key=lambda each: each[0])
+            best = min(best, (max(0.0, size - self._least) / self._limit, found), key=lambda each: each[0])
             if best[0] < _DOUBTFUL:
                 break
         return best
@@ -120,20 +117,17 @@ def _between(start: float, sign: float, inside: tuple, outside: tuple, *, secant
     return low * np.sqrt(high / low) if low * high > 0 and not 0.25 < high / low < 4 else 0.5 * (low + high)
 
 
-def solved(misfit: Misfit, x: np.ndarray, free: np.ndarray, guess: np.ndarray, ftol: float) -> np.ndarray:
-    """The best values of some of the parameters, the others as in x, to a relative precision of χ²."""
-    lower, upper = misfit.lower[free], misfit.upper[free]
+def _solved(misfit: Misfit, place: int, value: float, guess: np.ndarray, bounds: tuple, ftol: float) -> np.ndarray:
+    """The best values of the other parameters where one is held, to a relative precision of χ²."""
 
-    def whole(part: np.ndarray) -> np.ndarray:
-        full = x.copy()
-        full[free] = part
-        return full
+    def residual(others: np.ndarray) -> np.ndarray:
+        return misfit.residual(np.insert(others, place, value))
 
-    inside = np.clip(guess, lower, upper)
-    if not np.isfinite(misfit.residual(whole(inside))).all():
-        return inside  # as at a bound where there is no model
+    def jacobian(others: np.ndarray) -> np.ndarray:
+        return np.delete(misfit.jacobian(np.insert(others, place, value)), place, axis=1)
+
+    if not len(guess) or not np.isfinite(residual(guess)).all():
+        return guess  # as at a bound where there is no model
+    options = {"ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
     with np.errstate(all="ignore"):  # SciPy divides by the room to a bound
-        return least_squares(
-            lambda part: misfit.residual(whole(part)), inside, lambda part: misfit.jacobian(whole(part))[:, free],
-            bounds=(lower, upper), x_scale="jac", ftol=ftol, xtol=1e-9, gtol=1e-12, max_nfev=60,
-        ).x  # fmt: skip
+        return least_squares(residual, guess, jacobian, bounds, x_scale="jac", **options).x

@@ -11,7 +11,7 @@ from scipy import stats
 _CORRELATED, _UNLIKELY, _FEWEST = 0.99, 1e-3, 10
 # Distance to a bound, in standard errors and in parts of its size.
 _AT, _AT_PART = 0.05, 1e-6
-_SIDES = (("below", "low"), ("above", "high"))
+_ENDS = (("lower", "below"), ("upper", "above"))
 
 
 def verdict(result: Any, alone: dict[str, float]) -> list[str]:
@@ -21,56 +21,54 @@ def verdict(result: Any, alone: dict[str, float]) -> list[str]:
         found.append("the fit was interrupted; this is the best so far")
     elif not result.converged:
         found.append("the fit did not converge; pass other start values, n_starts=10, or a larger max_iter")
-    bounds = _bounds(result, alone)
-    found += [*bounds, *_unknown(result, bounds), *_correlations(result), *_size(result)]
+    at_bound = {name: _at_bounds(result, name, alone[name]) for name in result.free}
+    for name, words in at_bound.items():
+        found += [
+            f"{name} is at its {word} bound, {bound:g}, where its standard error means nothing; if the bound is a law "
+            f"of the model, fix {name} there and fit again, else widen the bound"
+            for word, bound in words.items()
+        ]
+    for name, words in at_bound.items():
+        found += _unknown(result, name, words)
+    for (i, first), (j, second) in combinations(enumerate(result.free), 2):
+        if abs(correlation := result.correlation[i, j]) > _CORRELATED:
+            found.append(
+                f"{first} and {second} cannot be distinguished by these data (correlation {correlation:.4f}); measure "
+                f"longer, or fix one of them"
+            )
+    freedom = result.n_data - len(result.free)
+    if result.absolute_sigma and result.loss == "linear" and stats.chi2.sf(result.chi2, freedom) < _UNLIKELY:
+        times = f"{math.sqrt(result.reduced_chi2):.3g} times"
+        found.append(f"residuals are {times} what sigma says; the model or sigma is wrong")
     return found if result.exact else [*found, *_structure(result)]
 
 
-def _bounds(result: Any, alone: dict[str, float]) -> list[str]:
-    found = []
-    for name in result.free:
-        value, (low, high) = result.values[name], result.bounds[name]
-        for word, bound in zip(("lower", "upper"), result.bounds[name], strict=True):
-            near = max(_AT_PART * max(abs(bound), abs(value)), _AT * alone[name])
-            if math.isfinite(bound) and near < high - low and abs(value - bound) <= near:
-                found.append(
-                    f"{name} is at its {word} bound, {bound:g}, where its standard error means nothing; if the bound "
-                    f"is a law of the model, fix {name} there and fit again, else widen the bound"
-                )
-    return found
+def _at_bounds(result: Any, name: str, alone: float) -> dict[str, float]:
+    """Those of its bounds, by their words, that an estimate lies at."""
+    value, (low, high) = result.values[name], result.bounds[name]
+    near = {end: max(_AT_PART * max(abs(end), abs(value)), _AT * alone) for end in (low, high) if math.isfinite(end)}
+    ends = {"lower": low, "upper": high}
+    return {word: end for word, end in ends.items() if end in near and abs(value - end) <= near[end] < high - low}
 
 
-def _unknown(result: Any, bounds: list[str]) -> list[str]:
-    """Parameters that the data do not hold on both sides."""
-    found = []
-    for name in result.free:
-        profile, (low, high) = result.profiles.get(name), result.bounds[name]
-        error, most = result.errors[name], math.inf if profile else high - low
-        if error > most or math.isinf(error):
-            found.append(f"these data say nothing about {name} by itself; fix it, or measure what depends on it")
-        elif profile is not None:
-            flat = [side for side, end in _SIDES if not math.isfinite(getattr(profile, end))]
-            if flat:
-                found.append(
-                    f"the profile of {name} is flat: these data do not limit it from {' or '.join(flat)}; "
-                    f"measure longer or with less noise, or fix it"
-                )
-            for (side, end), at_bound, word in zip(_SIDES, profile.at_bound, ("lower", "upper"), strict=True):
-                if at_bound and not any(text.startswith(f"{name} is at its {word} bound") for text in bounds):
-                    found.append(
-                        f"the interval of {name} ends at its {word} bound, {getattr(profile, end):g}: these data do "
-                        f"not limit it from {side}; if the bound is no law of the model, widen it, or measure longer"
-                    )
-    return found
-
-
-def _correlations(result: Any) -> list[str]:
-    matrix = result.correlation
-    return [
-        f"{first} and {second} cannot be distinguished by these data (correlation {matrix[i, j]:.4f}); measure longer, "
-        f"or fix one of them"
-        for (i, first), (j, second) in combinations(enumerate(result.free), 2)
-        if abs(matrix[i, j]) > _CORRELATED
+def _unknown(result: Any, name: str, at_bound: dict[str, float]) -> list[str]:
+    """Whether the data hold a parameter on both sides."""
+    profile, (low, high) = result.profiles.get(name), result.bounds[name]
+    if result.errors[name] > (math.inf if profile else high - low) or math.isinf(result.errors[name]):
+        return [f"these data say nothing about {name} by itself; fix it, or measure what depends on it"]
+    if profile is None:
+        return []
+    ends = [*zip(_ENDS, (profile.low, profile.high), profile.at_bound, strict=True)]
+    flat = [side for (_, side), end, _ in ends if not math.isfinite(end)]
+    found = [
+        f"the profile of {name} is flat: these data do not limit it from {' or '.join(flat)}; "
+        f"measure longer or with less noise, or fix it"
+    ]
+    return found[: len(flat)] + [
+        f"the interval of {name} ends at its {word} bound, {end:g}: these data do not limit it from {side}; if the "
+        f"bound is no law of the model, widen it, or measure longer"
+        for (word, side), end, is_bound in ends
+        if is_bound and word not in at_bound
     ]
 
 
@@ -91,17 +89,6 @@ def _structure(result: Any) -> list[str]:
         for words, (chance, drift) in worst.items()
         if chance < _UNLIKELY / count
     ]
-
-
-def _size(result: Any) -> list[str]:
-    if not result.absolute_sigma or result.loss != "linear":
-        return []
-    freedom = result.n_data - len(result.free)
-    if stats.chi2.sf(result.chi2, freedom) < _UNLIKELY:
-        return [
-            f"residuals are {math.sqrt(result.reduced_chi2):.3g} times what sigma says; the model or sigma is wrong"
-        ]
-    return []
 
 
 def runs_test(residuals: np.ndarray) -> float:

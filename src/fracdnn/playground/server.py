@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib.metadata import PackageNotFoundError, metadata
@@ -15,8 +16,8 @@ from fracdnn.exceptions import InvalidArgumentError
 HOST = "127.0.0.1"
 PORT = 8642
 STATIC = Path(__file__).parent / "static"
-TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".json": "application/json"}
-TYPES[".svg"] = "image/svg+xml"
+TYPES = {".js": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml"}
+TYPES |= {f".{kind}": f"text/{kind}" for kind in ("css", "html")}
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -27,11 +28,11 @@ HEADERS = {
 
 def _documentation() -> str:
     """The address of the documentation, by the package's metadata."""
-    try:
-        entries = metadata("fracdnn").get_all("Project-URL", [])
-    except PackageNotFoundError:
-        entries = []
-    return dict(entry.split(", ", 1) for entry in entries).get("Documentation", "").rstrip("/")
+    with suppress(PackageNotFoundError):
+        for entry in metadata("fracdnn").get_all("Project-URL", []):
+            if entry.startswith("Documentation, "):
+                return entry.partition(", ")[2].rstrip("/")
+    return ""
 
 
 class Server(ThreadingMixIn, TCPServer):
@@ -57,32 +58,24 @@ class Server(ThreadingMixIn, TCPServer):
             self.answers["/table.json"] = json.dumps(table, allow_nan=False).encode(), TYPES[".json"]
         super().__init__((HOST, 0), _Handler, bind_and_activate=False)
         try:
-            self._bind(port)
+            self._bind(PORT if port is None else port, is_a_must=port is not None)
+            self.server_activate()
+            self.port = int(self.server_address[1])
+            self.address = f"http://{HOST}:{self.port}/"
         except BaseException:
             self.server_close()
             raise
 
-    def _bind(self, port: int | None) -> None:
-        self.server_address = (HOST, PORT if port is None else port)
+    def _bind(self, port: int, *, is_a_must: bool) -> None:
+        self.server_address = (HOST, port)
         try:
             self.server_bind()
         except OSError as error:
-            if port is not None:
-                rule = (
+            if is_a_must:
+                raise InvalidArgumentError(
                     f"port must be a free one, got {port} ({error.strerror}); pass another, or 0 for any that is free"
-                )
-                raise InvalidArgumentError(rule) from None
-            self.server_address = (HOST, 0)
-            self.server_bind()
-        self.server_activate()
-
-    @property
-    def address(self) -> str:
-        return f"http://{HOST}:{self.port}/"
-
-    @property
-    def port(self) -> int:
-        return int(self.server_address[1])
+                ) from None
+            self._bind(0, is_a_must=True)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that has closed the connection is no error."""

@@ -44,8 +44,7 @@ def table_document(source: str, encoding: str = "utf-8") -> dict[str, Any]:
     n_classes = len(np.unique(labels))
     if not 2 <= n_classes <= MOST_CLASSES:
         raise TableError(
-            f"the class column {quoted(target)} must hold 2 to {MOST_CLASSES} classes, got {n_classes}; "
-            f"keep some of them"
+            f"the class column {quoted(target)} must hold 2 to {MOST_CLASSES} classes, got {n_classes}; keep some"
         )
     names = [name for name in table.columns if name != target]
     x, rows = np.column_stack([numbers_in(table[name]) for name in names]), _taken(table.height)  # type: ignore[misc]

@@ -1,6 +1,5 @@
 """How well classes are separated: the confusion matrix, confidence against accuracy, ROC and precision–recall."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import BLUE, GREY
-from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, label, numbers, scatter
+from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, numbers, scatter
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number, share
 
@@ -36,7 +35,7 @@ def confusion_plot(subject: Subject) -> Plot:
     """Counts of true against predicted class; the color is the share of the row."""
     names = [label(name, 18) for name in subject.labels]
     size, counts = len(names), confusions(subject)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares, is_counted = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), size <= MOST_COUNTED
     hover = "true %{y}<br>predicted %{x}<br>%{customdata} samples, %{z:.1%}<extra></extra>"
     heat = {"type": "heatmap", "z": numbers(shares, 4), "customdata": counts.tolist(), "hovertemplate": hover}
     heat |= {"colorscale": _THEMES["light"][0], "colorbar": {**plots.bar("share of true class"), "tickformat": ".0%"}}
@@ -45,13 +44,9 @@ def confusion_plot(subject: Subject) -> Plot:
     inside = ["" if size > 8 and not count else f"{count:,}" for count in counts.ravel()]
     font = {"size": 14 if size <= 8 else 10}
     # The counts are a trace of their own, so that each has the ink that its cell needs.
-    texts = scatter("text", across, down, text=inside, textfont=font, hoverinfo="skip", visible=size <= MOST_COUNTED)
+    texts = scatter("text", across, down, text=inside, textfont=font, hoverinfo="skip", visible=is_counted)
     ticks = {"tickvals": list(range(size)), "ticktext": names, "showgrid": False, "range": [-0.5, size - 0.5]}
-    ticks |= {"tickfont": {"size": 12 if size <= 12 else 10}} if size <= MOST_COUNTED else {"nticks": 20}
-    caption = (
-        f"Rows are true classes and columns predicted ones: {int(np.trace(counts)):,} of {subject.n:,} samples lie on "
-        f"the diagonal.{' Point at a cell for its count.' if size > MOST_COUNTED else ''}"
-    )
+    ticks |= {"tickfont": {"size": 12 if size <= 12 else 10}} if is_counted else {"nticks": 20}
     axes = {"xaxis": axis("predicted class", **ticks), "showlegend": False}
     axes["yaxis"] = axis("true class", **ticks) | {"range": [size - 0.5, -0.5]}
     themes: dict[str, list[dict[str, Any]]] = {
@@ -59,20 +54,22 @@ def confusion_plot(subject: Subject) -> Plot:
         for theme, (scale, turn, inks) in _THEMES.items()
     }
     table, listed = _class_table(subject, counts)
-    plot = Plot("confusion", "Confusion matrix", caption + listed, [heat, texts], axes, themes, table=table)
-    plot.narrow = [{"showscale": False}, {"textfont": {"size": 12 if size <= 8 else 8}}]
-    plot.tall = size > 8
-    return plot
+    caption = (
+        f"Rows are true classes and columns predicted ones: {int(np.trace(counts)):,} of {subject.n:,} samples lie on "
+        f"the diagonal.{'' if is_counted else ' Point at a cell for its count.'}{listed}"
+    )
+    narrow: list[dict[str, Any]] = [{"showscale": False}, {"textfont": {"size": 12 if size <= 8 else 8}}]
+    data, tall = [heat, texts], size > 8
+    return Plot("confusion", "Confusion matrix", caption, data, axes, themes, narrow=narrow, tall=tall, table=table)
 
 
 def confusions(subject: Subject) -> np.ndarray:
-    """How many samples of each class [true, predicted]."""
     counts = np.zeros((len(subject.labels),) * 2, dtype=int)
     np.add.at(counts, (subject.codes, subject.places(subject.predicted)), 1)
     return counts
 
 
-def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, str]:
+def _class_table(subject: Subject, counts: np.ndarray) -> tuple[list[list[str]] | None, str]:
     """Each class with a mistake and what it is taken for most, and a sentence on it; of many those of most misses."""
     hits, true, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
     mistaken = np.flatnonzero(true + predicted - 2 * hits)
@@ -94,13 +91,13 @@ def _class_table(subject: Subject, counts: np.ndarray) -> tuple[Table | None, st
         words += f" Listed are the {MOST_LISTED} classes with the most missed samples."
     elif n_right:
         words += f" {count(n_right, 'class')} without a mistake {'is' if n_right == 1 else 'are'} not listed."
-    return Table(["class", "rows", "precision", "recall", "confused with"], rows), words
+    return [["class", "rows", "precision", "recall", "confused with"], *rows], words
 
 
 def reliability_plot(subject: Subject) -> Plot:
     """How often predictions of some confidence are right, a dot for each bin that holds any, by size."""
     found = subject.reliability
-    plot = Plot("reliability", "Confidence and accuracy")
+    plot = Plot("reliability", "Confidence and accuracy", layout=_layout("confidence", "accuracy", showlegend=False))
     if subject.n < LEAST_SAMPLES:
         sure, hits = found.confidence.sum() / subject.n, found.hits.sum() / subject.n
         plot.note = (
@@ -113,14 +110,13 @@ def reliability_plot(subject: Subject) -> Plot:
     shares = right / counts
     intervals = [binomtest(*each).proportion_ci(method="wilson") for each in zip(right, counts, strict=True)]
     low, high = np.transpose(intervals)
-    bars = {"array": numbers(high - shares), "arrayminus": numbers(shares - low), "type": "data", "symmetric": False}
     size = 10 + 34 * np.sqrt(counts / counts.sum())
     dots = scatter(
         "markers",
         found.confidence[kept] / counts,
         shares,
         customdata=counts.tolist(),
-        error_y={**bars, "color": GREY, "thickness": 1.5, "width": 4},
+        error_y=plots.bars(shares, low, high) | {"color": GREY, "thickness": 1.5, "width": 4},
         marker={"color": BLUE, "size": numbers(size), "opacity": 0.8, "line": OUTLINE},
         cliponaxis=False,
         hovertemplate="confidence %{x:.1%}<br>accuracy %{y:.1%}<br>%{customdata} samples<extra></extra>",
@@ -131,9 +127,11 @@ def reliability_plot(subject: Subject) -> Plot:
         "underconfident. Bars are 95% intervals."
     )
     plot.data = [plots.dashed([0, 1], [0, 1]), dots]
-    plot.layout = {"xaxis": axis("confidence", **_SHARES), "yaxis": axis("accuracy", **_SHARES)}
-    plot.layout["showlegend"] = False
     return plot
+
+
+def _layout(across: str, up: str, *, showlegend: bool) -> dict[str, Any]:
+    return {"xaxis": axis(across, **_SHARES), "yaxis": axis(up, **_SHARES), "showlegend": showlegend}
 
 
 @dataclass(frozen=True)
@@ -169,49 +167,43 @@ def rarer(subject: Subject) -> int:
 
 def ranking_plots(subject: Subject) -> list[Plot]:
     """ROC and precision–recall curves of each class, or a note where there is nothing to see."""
-    roc, precision = Plot("roc", "ROC curve"), Plot("precision", "Precision–recall curve")
-    found = sorted(ranked(subject), key=lambda each: each.area)
+    found, note = sorted(ranked(subject), key=lambda each: each.area), ""
     if not found:
-        roc.note = "There is nothing to rank: the held-out samples have fewer than two classes of the training."
+        note = "There is nothing to rank: the held-out samples have fewer than two classes of the training."
     elif found[0].area >= PERFECT:
         least = "" if found[0].area == 1 else "at least "
-        roc.note = f"The curves would follow the frame: every area under ROC is {least}{number(found[0].area)}."
-    if roc.note:
-        return [roc]
+        note = f"The curves would follow the frame: every area under ROC is {least}{number(found[0].area)}."
+    if note:
+        return [Plot("roc", "ROC curve", note=note)]
     shown, which = sorted(found[:MOST_CURVES], key=lambda each: each.k), "of each class against all others"
+    chance, rate = "", float(shown[0].hits.mean())
     if len(shown) == 1:
-        which = f"of class “{subject.labels[shown[0].k]}”"
+        which, chance = f"of class “{subject.labels[shown[0].k]}”", f" Chance gives {rate:.1%}, the dashed line."
     elif len(shown) < len(found):
         which = f"of the {len(shown)} classes of least area among {len(found)}, each against all others"
-    roc.caption = (
+    caption = (
         f"Recall against false positive rate {which}, for every threshold of its probability. The number after a name "
         f"is the area under its curve: 1 is perfect, the dashed line is chance."
     )
-    precision.caption = (
+    hover = "false positive rate %{x:.1%}<br>recall %{y:.1%}"
+    curves = [_curve(subject, each, each.area, roc_curve(each.hits, each.probability)[:2], hover) for each in shown]
+    roc = Plot("roc", "ROC curve", caption, [plots.dashed([0, 1], [0, 1], showlegend=False), *curves])
+    roc.layout = _layout("false positive rate", "recall", showlegend=True)
+    caption = (
         f"Precision against recall {which}, for every threshold of its probability. The number after a name is its "
-        f"average precision."
+        f"average precision.{chance}"
     )
-    hovers = "false positive rate %{x:.1%}<br>recall %{y:.1%}", "recall %{x:.1%}<br>precision %{y:.1%}"
-    roc.data = [plots.dashed([0, 1], [0, 1], showlegend=False)]
-    if len(shown) == 1:
-        rate = float(shown[0].hits.mean())
-        precision.caption += f" Chance gives {rate:.1%}, the dashed line."
-        precision.data = [plots.dashed([0, 1], [rate, rate], showlegend=False)]
-    roc.data += [_curve(subject, each, each.area, roc_curve, slice(2), hovers[0]) for each in shown]
-    backward = slice(1, None, -1)
-    precision.data += [
-        _curve(subject, each, each.precision, precision_recall_curve, backward, hovers[1]) for each in shown
-    ]
-    titles = ("false positive rate", "recall"), ("recall", "precision")
-    for plot, (across, up) in zip((roc, precision), titles, strict=True):
-        plot.layout = {"xaxis": axis(across, **_SHARES), "yaxis": axis(up, **_SHARES), "showlegend": True}
-    return [roc, precision]
+    lines = [plots.dashed([0, 1], [rate, rate], showlegend=False)] if chance else []
+    for each in shown:
+        precision, recall, _ = precision_recall_curve(each.hits, each.probability)
+        hover = "recall %{x:.1%}<br>precision %{y:.1%}"
+        lines.append(_curve(subject, each, each.precision, (recall, precision), hover))
+    layout = _layout("recall", "precision", showlegend=True)
+    return [roc, Plot("precision", "Precision–recall curve", caption, lines, layout)]
 
 
-def _curve(subject: Subject, each: Ranked, area: float, curve: Callable, taken: slice, hover: str) -> dict[str, Any]:
-    x, y = curve(each.hits, each.probability)[taken]
-    kept = plots.picked(len(x), MOST_PLACES)
-    line = {"color": class_style(each.k)["color"], "width": 2}
-    name = f"{label(subject.labels[each.k], 16)} {number(area, 3)}"
-    hover = f"{hover}<extra>%{{fullData.name}}</extra>"
+def _curve(subject: Subject, each: Ranked, area: float, places: Any, hover: str) -> dict[str, Any]:
+    x, y = places
+    kept, line = plots.picked(len(x), MOST_PLACES), {"color": class_style(each.k)["color"], "width": 2}
+    name, hover = f"{label(subject.labels[each.k], 16)} {number(area, 3)}", f"{hover}<extra>%{{fullData.name}}</extra>"
     return scatter("lines", x[kept], y[kept], 4, name=name, meta=each.k, line=line, hovertemplate=hover)

@@ -8,7 +8,7 @@ import numpy as np
 from fracdnn.report.classes import rarer
 from fracdnn.report.figures import BLUE
 from fracdnn.report.importance import Importances
-from fracdnn.report.plots import Plot, axis, class_key, class_style, label, numbers, padded, scatter
+from fracdnn.report.plots import Plot, axis, bars, class_key, class_style, label, padded, scatter
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number
 
@@ -65,13 +65,13 @@ def _grid(subject: Subject, column: str) -> tuple[list[int], np.ndarray, list[st
 
 def dependence_plot(subject: Subject, importances: Importances) -> Plot:
     plot = Plot("dependence", "How the prediction depends on the most important columns")
-    best = [list(subject.columns)[k] for k in importances.best(MOST_COLUMNS)] if not importances.why_not else []
-    samples = subject.shown(MOST_SAMPLES)
-    found = [each for each in (dependence(subject, column, samples) for column in best) if len(each.values) > 1]
+    samples, columns = subject.shown(MOST_SAMPLES), list(subject.columns)
+    found = [dependence(subject, columns[k], samples) for k in importances.best(MOST_COLUMNS)]
+    found = [each for each in found if len(each.values) > 1]
     if not found:
         plot.note = "No column is clearly important, so there is nothing to show."
         return plot
-    outputs = _outputs(subject, found)
+    outputs, answer = _outputs(subject, found)
     means = np.concatenate([each.mean[:, outputs].ravel() for each in found])
     ends = np.concatenate([each.quartiles(outputs[0]).ravel() for each in found])
     has_bars = len(outputs) == 1 and bool(np.ptp(means) >= FLATTEST * np.ptp(ends))
@@ -86,34 +86,26 @@ def dependence_plot(subject: Subject, importances: Importances) -> Plot:
         plot.parts.append(Plot(f"dependence-{k}", each.column, "", _traces(subject, each, outputs, has_bars), axes))
     plot.key = [class_key(subject.labels)[k] for k in outputs] if len(outputs) > 1 else None
     drawn = "" if len(samples) == subject.n else f" of {subject.n:,}"
-    bars = "; bars show the middle half of them" if has_bars else ""
     plot.caption = (
-        f"The mean {_answer(subject, outputs)} when {len(samples):,}{drawn} held-out samples have this value in one "
-        f"column and keep their own in all others{bars}. It shows what the model does, not cause and effect, and "
-        f"includes combinations of values that the data may not have."
+        f"The mean {answer} when {len(samples):,}{drawn} held-out samples have this value in one "
+        f"column and keep their own in all others{'; bars show the middle half of them' if has_bars else ''}. It shows "
+        f"what the model does, not cause and effect, and includes combinations of values that the data may not have."
     )
     return plot
 
 
-def _outputs(subject: Subject, found: list[Dependence]) -> list[int]:
-    """Which outputs are shown: of two classes the rarer, of more those that change most, of values the first."""
+def _outputs(subject: Subject, found: list[Dependence]) -> tuple[list[int], str]:
+    """What is shown, and its name: of two classes the rarer, of more those that change most, of values the first."""
     if not subject.classifies:
-        return [0]
+        return [0], "predicted value" if subject.y.shape[1] == 1 else "predicted value of the first output"
     n_classes = found[0].answers.shape[2]
-    if n_classes == 2:
-        return [rarer(subject)] if len(subject.labels) == 2 else [1]
     moves = np.max([np.ptp(each.mean, axis=0) for each in found], axis=0)
-    return sorted(np.argsort(-moves, kind="stable")[:MOST_CLASSES].tolist())
-
-
-def _answer(subject: Subject, outputs: list[int]) -> str:
-    if not subject.classifies:
-        return "predicted value" if subject.y.shape[1] == 1 else "predicted value of the first output"
-    if len(outputs) == 1:
-        return f"probability of “{subject.labels[outputs[0]]}”"
-    n_classes = len(subject.estimator.classes_)
+    outputs = sorted(np.argsort(-moves, kind="stable")[:MOST_CLASSES].tolist())
+    if n_classes <= 2:
+        k = rarer(subject) if len(subject.labels) == 2 else n_classes - 1
+        return [k], f"probability of “{subject.labels[k]}”"
     some = f" ({len(outputs)} of {n_classes}, which change most)" if len(outputs) < n_classes else ""
-    return f"probability of each class{some}"
+    return outputs, f"probability of each class{some}"
 
 
 def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bars: bool) -> list[dict[str, Any]]:
@@ -127,8 +119,6 @@ def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bars: bo
         trace = scatter("lines+markers", each.values, mean, text=texts, meta=k, name=name, hovertemplate=hover)
         trace |= {"line": {"color": color, "dash": "dot" if each.names else "solid"}, "marker": {"size": 6}}
         if has_bars:
-            low, high = each.quartiles(k)
-            ends = {"array": numbers(np.maximum(high - mean, 0)), "arrayminus": numbers(np.maximum(mean - low, 0))}
-            trace["error_y"] = {**ends, "symmetric": False, "type": "data", "color": BARS, "thickness": 4, "width": 0}
+            trace["error_y"] = bars(mean, *each.quartiles(k)) | {"color": BARS, "thickness": 4, "width": 0}
         found.append(trace)
     return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from fracdnn.report import plots
 from fracdnn.report.planes import class_trace
-from fracdnn.report.plots import OUTLINE, Plot, axis, label, numbers, padded, shown_note
+from fracdnn.report.plots import OUTLINE, Plot, axis, numbers, padded, shown_note
 from fracdnn.report.subject import SHOWN, Subject
 
 MOST_STATES = 41
@@ -29,8 +29,8 @@ def flow_plot(subject: Subject) -> Plot:
     """Y_0 … Y_N of some samples. The page fills in the places: `states` holds them as base64 of float32,
     [states, 2, samples], samples sorted by trace.
     """
-    states, plot = plots.picked(subject.n_layers + 1, MOST_STATES), Plot("flow", "Flow through the layers")
-    in_memory = MEMORY_NUMBERS // ((subject.n_layers + 1) * subject.width)
+    states, plot = plots.picked(subject.shape.n_layers + 1, MOST_STATES), Plot("flow", "Flow through the layers")
+    in_memory = MEMORY_NUMBERS // ((subject.shape.n_layers + 1) * subject.shape.width)
     shown = subject.shown(max(min(SHOWN, FILE_NUMBERS // len(states), in_memory), 20))
     codes = subject.codes[shown] if subject.classifies else np.zeros(len(shown))
     order = np.argsort(codes, kind="stable")  # by trace
@@ -44,58 +44,43 @@ def flow_plot(subject: Subject) -> Plot:
     # Ranges of all states, so that the axes stay as the points move.
     across, up = (axis(title, range=padded(places[:, :, k])) for k, title in enumerate(titles))
     plot.layout = {"showlegend": False, "xaxis": across, "yaxis": up}
-    if subject.width == 1 and subject.classifies:
-        names = [label(name, 12) for name in subject.labels]
-        plot.layout["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names}
     plot.key = plots.class_key(subject.labels) if subject.classifies else None
     plot.states = {
         "layers": states.tolist(),
         "sizes": [int((codes == k).sum()) for k in range(len(plot.data))],
         "values": base64.b64encode(values.tobytes()).decode("ascii"),
     }
-    thinned = "" if len(states) == subject.n_layers + 1 else f" The slider stops at {len(states)} states."
-    colored = "class" if subject.classifies else "observed value"
-    n_members = len(subject.estimator.members_)
-    first = f" This is the first of {n_members} members." if n_members > 1 else ""
-    far = "" if subject.classifies else plots.describe_colors(subject.y[shown, 0])
+    thinned = "" if len(states) == subject.shape.n_layers + 1 else f" The slider stops at {len(states)} states."
+    colored, far = ("class", "") if subject.classifies else ("value", plots.describe_colors(subject.y[shown, 0]))
     plot.caption = (
-        f"Where the held-out samples are after each layer, colored by {colored}: {seen}. "
-        f"Move the slider or press play.{first} {far}{shown_note(subject, shown)}{thinned}"
+        f"Where the held-out samples are after each layer, colored by observed {colored}: {seen}. Move the slider or "
+        f"press play.{subject.first_member} {far}{shown_note(subject, shown)}{thinned}"
     )
     return plot
 
 
 def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, list[str], str]:
     """The states as points [states, samples, 2], axis titles, and what one sees."""
-    width = flow.shape[2]
-    if width == 1:
-        beside = subject.codes[samples] if subject.classifies else subject.y[samples, 0]
-        second = np.broadcast_to(beside.astype(np.float64), flow.shape[:2])
-        titles = ["state", "class" if subject.classifies else "observed value"]
-        return (
-            np.stack([flow[:, :, 0], second], axis=-1),
-            titles,
-            "the horizontal axis is the only coordinate of the state",
-        )
-    if width == 2:
-        return flow, ["first coordinate", "second coordinate"], "the axes are the two coordinates of the state"
+    if subject.shape.width <= 2:  # of one, all lie on a line
+        places = np.pad(flow, ((0, 0), (0, 0), (0, 2 - subject.shape.width)))
+        return places, ["first coordinate", "second coordinate"], "the axes are the coordinates of the state"
     W = subject.estimator.network_.W.detach().cpu().numpy().astype(np.float64)
     directions, shares = answer_plane(flow[-1], W, classifies=subject.classifies)
     places, across = flow @ directions.T, shares[1] == 0
     names = ["answer", "spread across it"] if across else ["first direction", "second direction"]
     titles = [f"{name} ({share:.0%})" if share else name for name, share in zip(names, shares, strict=True)]
-    if not subject.classifies:
-        seen = "the predicted value grows to the right" if across else "the plane in which the outputs change most"
-        return places, titles, f"{seen}; earlier states are drawn as if the network ended there"
-    if len(W) < 4:
+    if subject.classifies and len(W) >= 4:
+        near = nearest_share(places[-1], subject.places(subject.predicted)[samples])
+        seen = (
+            f"the plane in which the scores of the classes change most, {shares.sum():.0%} of it; after the last layer "
+            f"{near:.0%} of the samples lie nearest to the center of the class that is predicted for them"
+        )
+        return places, titles, seen
+    if subject.classifies:
         seen = f"the class scores depend on {'the first axis' if across else 'this plane'} alone"
-        return places, titles, f"{seen}; earlier states are drawn as if the network ended there"
-    near = nearest_share(places[-1], subject.places(subject.predicted)[samples])
-    seen = (
-        f"the plane in which the scores of the classes change most, {shares.sum():.0%} of it; after the last layer "
-        f"{near:.0%} of the samples lie nearest to the center of the class that is predicted for them"
-    )
-    return places, titles, seen
+    else:
+        seen = "the predicted value grows to the right" if across else "the plane in which the outputs change most"
+    return places, titles, f"{seen}; earlier states are drawn as if the network ended there"
 
 
 def _traces(subject: Subject, shown: np.ndarray) -> list[dict[str, Any]]:
@@ -119,24 +104,17 @@ def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> tuple[
     rank = int((spread > _NOTHING * spread.max(initial=0.0)).sum()) if spread.any() else 0
     found = [_signed(turned[k] @ weights) for k in range(min(2, rank))]
     shares = [float(spread[k] / spread.sum()) for k in range(min(2, rank))]
-    while len(found) < 2:
-        found.append(_widest(centered, centered @ np.array(found).reshape(-1, centered.shape[1]).T))
+    while len(found) < 2:  # that in which the states spread most without going with the others
+        together = centered.T @ centered @ np.array(found).reshape(-1, centered.shape[1]).T
+        basis = np.linalg.qr(together)[0] if together.any() else np.zeros((centered.shape[1], 0))
+        found.append(_signed(np.linalg.svd(centered - centered @ basis @ basis.T, full_matrices=False)[2][0]))
         shares.append(0.0)
     return np.array(found), np.array(shares)
 
 
-def _widest(centered: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The direction, of length 1, in which the states spread most without going with the `others` [n, k]."""
-    together = centered.T @ others
-    basis = np.linalg.qr(together)[0] if together.any() else np.zeros((centered.shape[1], 0))
-    across = centered - centered @ basis @ basis.T
-    return _signed(np.linalg.svd(across, full_matrices=False)[2][0])
-
-
 def _signed(direction: np.ndarray) -> np.ndarray:
     """The largest part positive, so that a report is the same each time."""
-    sign = np.sign(direction[np.abs(direction).argmax()])
-    return direction * (sign or 1.0)
+    return direction * (np.sign(direction[np.abs(direction).argmax()]) or 1.0)
 
 
 def nearest_share(places: np.ndarray, labels: np.ndarray) -> float:

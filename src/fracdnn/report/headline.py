@@ -50,7 +50,7 @@ def verdict(subject: Subject) -> Verdict:
 
 def headline(subject: Subject) -> str:
     """The verdict with the scores that it compares."""
-    found, rows = verdict(subject), count(subject.n, "held-out row")
+    rows = count(subject.n, "held-out row")
     if subject.classifies:
         counts = np.bincount(subject.codes)
         name = f"“{subject.labels[counts.argmax()]}”"
@@ -58,35 +58,32 @@ def headline(subject: Subject) -> str:
         same = f"which are all of class {name}"
         constant = f"always answering {name}, the most frequent class, reaches {number(counts.max() / subject.n)}"
     else:
-        score, same = f"RMSE {number(_root_mean_square(subject.residuals))} on {rows}", "whose values are all the same"
-        if subject.varies:
-            score += f" (R² {number(r2_score(subject.y, subject.predicted))})"
-        mean = number(_root_mean_square(subject.y - subject.y.mean(0)))
-        constant = f"always answering their mean gives {mean}"
-    return f"{found.value}: {score}{f'; {constant}' if subject.varies else f', {same}'}."
+        r2 = f" (R² {number(r2_score(subject.y, subject.predicted))})" if subject.varies else ""
+        score, same = f"RMSE {number(_rmse(subject.residuals))} on {rows}{r2}", "whose values are all the same"
+        constant = f"always answering their mean gives {number(_rmse(subject.y - subject.y.mean(0)))}"
+    return f"{verdict(subject).value}: {score}{f'; {constant}' if subject.varies else f', {same}'}."
 
 
 def tiles(subject: Subject) -> list[Tile]:
-    shape = Tile("Held-out rows", f"{subject.n:,}", f"from {count(len(subject.columns), 'column')}")
     scores = _class_tiles(subject) if subject.classifies else _value_tiles(subject)
-    return [*scores, *_coverage_tile(subject), shape]
+    shape = Tile("Held-out rows", f"{subject.n:,}", f"from {count(len(subject.columns), 'column')}")
+    # Where no rows were held out in training, sets and intervals are not calibrated.
+    return [*scores, *([_coverage_tile(subject)] if subject.estimator.calibration_ is not None else []), shape]
 
 
-def _coverage_tile(subject: Subject) -> list[Tile]:
-    """How often the true answer lies in what is to hold it nine times in ten; nothing where no rows were held out."""
-    estimator = subject.estimator
-    if estimator.calibration_ is None:
-        return []
+def _coverage_tile(subject: Subject) -> Tile:
+    """How often the true answer lies in what is to hold it nine times in ten."""
     if subject.classifies:
-        sets = estimator.predict_sets(subject.X, LEVEL)
+        sets = subject.estimator.predict_sets(subject.X, LEVEL)
         known = subject.codes < sets.shape[1]
         inside = sets[np.arange(subject.n), np.where(known, subject.codes, 0)] & known
-        size = number(float(sets.sum(1).mean()))
-        return [Tile("90% sets", share(float(inside.mean())), f"contain the true class; mean size {size}")]
-    ends = estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).reshape(*subject.y.shape, 2)
-    inside = (subject.y >= ends[..., 0]) & (subject.y <= ends[..., 1])
-    width = number(float((ends[..., 1] - ends[..., 0]).mean()))
-    return [Tile("90% intervals", share(float(inside.mean())), f"contain the value; mean width {width}")]
+        words, size = ("90% sets", "contain the true class; mean size"), sets.sum(1)
+    else:
+        ends = subject.estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+        low, high = np.moveaxis(ends.reshape(*subject.y.shape, 2), -1, 0)
+        inside, size = (subject.y >= low) & (subject.y <= high), high - low
+        words = "90% intervals", "contain the value; mean width"
+    return Tile(words[0], share(float(inside.mean())), f"{words[1]} {number(float(size.mean()))}")
 
 
 def chance(subject: Subject) -> float:
@@ -98,7 +95,7 @@ def chance(subject: Subject) -> float:
     return float(binomtest(int((model & ~constant).sum()), n).pvalue) if n else 1.0
 
 
-def _root_mean_square(errors: np.ndarray) -> float:
+def _rmse(errors: np.ndarray) -> float:
     return float(np.sqrt((errors**2).mean()))
 
 
@@ -133,16 +130,12 @@ def _class_tiles(subject: Subject) -> list[Tile]:
 
 
 def _value_tiles(subject: Subject) -> list[Tile]:
-    r2, beside = "undefined", "1 is perfect, 0 no better than the mean"
-    if subject.n > 1:
-        r2 = number(r2_score(subject.y, subject.predicted))
+    beside, sizes = "1 is perfect, 0 no better than the mean", np.abs(subject.residuals)
     if subject.varies:
-        low, high = r2_interval(subject.y, subject.predicted)
-        beside = f"95% interval: {number(low)} to {number(high)}"
-    sizes, constant = np.abs(subject.residuals), _root_mean_square(subject.y - subject.y.mean(0))
+        beside = "95% interval: {} to {}".format(*map(number, r2_interval(subject.y, subject.predicted)))
     return [
-        Tile("R²", r2, beside),
-        Tile("RMSE", number(_root_mean_square(sizes)), f"baseline (mean): {number(constant)}"),
+        Tile("R²", number(r2_score(subject.y, subject.predicted)) if subject.n > 1 else "undefined", beside),
+        Tile("RMSE", number(_rmse(sizes)), f"baseline (mean): {number(_rmse(subject.y - subject.y.mean(0)))}"),
         Tile("Median error", number(float(np.median(sizes))), "half of the errors are smaller"),
         Tile("Mean error", number(float(sizes.mean())), "MAE"),
     ]

@@ -18,11 +18,11 @@ from fracdnn.report.flow import flow_plot
 from fracdnn.report.headline import headline, tiles
 from fracdnn.report.importance import Importances, importance_plot, measured
 from fracdnn.report.planes import region_plot
-from fracdnn.report.plots import Plot, Table
+from fracdnn.report.plots import Plot
 from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.report.texts import is_number
-from fracdnn.report.training import memory_plot, network_facts, training_plot
+from fracdnn.report.training import network_facts, training_plot
 from fracdnn.report.trust import advice
 from fracdnn.version import versions
 
@@ -48,9 +48,8 @@ def write_report(
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
     a table; `columns` are rows that say what was understood of each column; `trained_with` are the versions of the
     training, where they may be others than today's; `ids` name the rows of X where it is no DataFrame with an index of
-    its own. The file, about 1.9 MB, holds its scripts and data, requests
-    nothing from the network, and is whole or absent. Scatter plots show at most 1,000 samples, and what takes long is
-    measured on as few as its caption says; the figures at the top count all.
+    its own. The file, about 1.9 MB, requests nothing from the network, and is whole or absent. Scatter plots show at
+    most 1,000 samples; the figures at the top count all.
     """
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
@@ -89,7 +88,6 @@ def packed(text: str) -> str:
 
 def _plots(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> list[Plot]:
     """What there is to see of this model and these samples, the most important first."""
-    history, n_members = subject.estimator.history_, len(subject.estimator.members_)
     if subject.classifies:
         answers = [confusion_plot(subject), reliability_plot(subject), *ranking_plots(subject)]
     else:
@@ -97,35 +95,30 @@ def _plots(subject: Subject, importances: Importances, columns: Sequence[Mapping
     regions = region_plot(subject)
     # Regions show all that there is to two features.
     depends = dependence_plot(subject, importances) if regions is None else regions
-    rows = [["left out" if text == "unused" else text for text in row.values()] for row in columns]
-    table = Table([heading.capitalize() for heading in columns[0]], rows) if columns else None
-    understood = Plot("columns", "How each column is used", table=table) if columns else None
-    reasons = [importance_plot(subject, importances), depends, understood]
-    network = [flow_plot(subject), memory_plot(subject), training_plot(history, n_members)]
-    facts = Plot("network", "The network", table=_facts(network_facts(subject)))
-    plots = [plot for plot in (*answers, *reasons, *network, facts) if plot is not None]
+    facts = Plot("network", "The network", table=network_facts(subject))
+    plots = [*answers, importance_plot(subject, importances), depends]
+    if columns:
+        rows = [["left out" if text == "unused" else text for text in row.values()] for row in columns]
+        table = [[heading.capitalize() for heading in columns[0]], *rows]
+        plots.append(Plot("columns", "How each column is used", table=table, wide=True))
+    plots += [flow_plot(subject), training_plot(subject), facts]
     for plot in plots:
-        plot.wide = bool(plot.parts or plot.note) or plot is understood
+        plot.wide |= bool(plot.parts or plot.note)
     facts.wide = sum(not plot.wide for plot in plots) % 2 == 1  # else the last row of two would hold it alone
     return plots
 
 
-def _facts(texts: Mapping[str, str]) -> Table:
-    return Table([], [[str(word), str(text)] for word, text in texts.items()])
-
-
 def _tables(subject: Subject, details: Mapping[str, str], trained_with: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """By heading, without those that are empty; the last is of little interest to most readers."""
-    parameters = subject.estimator.get_params(deep=False)
-    settings = {"estimator": type(subject.estimator).__name__}
-    settings |= {name: str(value) for name, value in parameters.items() if name not in _NOT_SHOWN}
-    now = versions()
+    parameters, now = subject.estimator.get_params(deep=False), versions()
     trained = {  # with what, and the report where it was made with others
         name: version if now.get(name, version) == version else f"{version} (report: {now[name]})"
         for name, version in (trained_with or now).items()
     }
+    settings = {"estimator": type(subject.estimator).__name__} | parameters
+    shown = {name: str(value) for name, value in settings.items() if name not in _NOT_SHOWN}
     tables = {"Details": {str(name): str(value) for name, value in details.items()}, "Versions": trained}
-    return {heading: rows for heading, rows in (tables | {"Settings": settings}).items() if rows}
+    return {heading: rows for heading, rows in (tables | {"Settings": shown}).items() if rows}
 
 
 def _resource(name: str) -> str:

@@ -4,10 +4,8 @@ A column that explains nearly everything by itself is more often a leak than a d
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from sklearn.inspection import permutation_importance
 from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -65,19 +63,18 @@ def importance_plot(subject: Subject, found: Importances) -> Plot:
         return Plot("importance", "Importance of columns", note=found.why_not)
     order = np.argsort(-found.mean, kind="stable")[:MOST_BARS]
     names, places = [label(list(subject.columns)[k]) for k in order], list(range(len(order)))
-    bars = {"type": "bar", "orientation": "h", "x": numbers(found.mean[order]), "y": places}
+    spread = {"type": "data", "array": numbers(found.deviation[order]), "color": GREY, "thickness": 1.5}
+    bars = {"type": "bar", "orientation": "h", "x": numbers(found.mean[order]), "y": places, "error_x": spread}
     bars |= {"text": names, "textposition": "none", "marker": {"color": BLUE, "opacity": 0.75}}
-    bars["error_x"] = {"type": "data", "array": numbers(found.deviation[order]), "color": GREY, "thickness": 1.5}
     bars["hovertemplate"] = "%{text}<br>%{x:.4g} ± %{error_x.array:.2g}<extra></extra>"
     word, n_columns = "increase of the log-loss" if subject.classifies else "decrease of R²", len(found.mean)
     drawn = "" if len(found.samples) == subject.n else f" of {subject.n:,}"
+    some = f" These are the {len(order)} most important of {n_columns:,} columns." if n_columns > len(order) else ""
     caption = (
         f"The {word} when the cells of one column are shuffled among {len(found.samples):,}{drawn} held-out samples: "
         f"mean and standard deviation of {REPEATS} shuffles. Near 0, the model does not need the column; columns "
-        f"with the same information split their importance."
+        f"with the same information split their importance.{some}"
     )
-    if n_columns > len(order):
-        caption += f" These are the {len(order)} most important of {n_columns:,} columns."
     axes = {
         "xaxis": axis(word) | {"zeroline": True, "zerolinecolor": GREY},
         "yaxis": axis("", tickvals=places, ticktext=names, showgrid=False, range=[len(order) - 0.4, -0.6]),
@@ -87,36 +84,36 @@ def importance_plot(subject: Subject, found: Importances) -> Plot:
 
 
 def importances(subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of scikit-learn's permutation importance of each column: loss in minus log-loss, or in R².
+    """Mean and deviation of the permutation importance of each column: loss in minus log-loss, or in R².
 
-    What is shuffled are numbers of rows, so that all features of a column move together.
+    All features of a column are shuffled together, in the same orders for each column, as scikit-learn draws them.
     """
-    X, features = subject.X[samples], list(subject.columns.values())
-    rows = np.arange(len(X))
+    X, y = subject.X[samples], (subject.codes if subject.classifies else subject.y)[samples]
 
-    def score(estimator: Any, moved: np.ndarray, y: np.ndarray) -> float:
-        shuffled = X.copy()
-        for column in np.flatnonzero((moved != rows[:, None]).any(0)):
-            shuffled[:, features[column]] = X[moved[:, column]][:, features[column]]
+    def score(X: np.ndarray) -> float:
         if subject.classifies:
-            # scikit-learn's own log-loss would take longer than the answers.
-            return float(np.log(estimator.predict_proba(shuffled)[rows, y].clip(min=np.finfo(np.float64).eps)).mean())
-        return float(r2_score(y, subject.outputs(shuffled)))
+            return float(np.log(subject.outputs(X)[np.arange(len(y)), y].clip(min=np.finfo(np.float64).eps)).mean())
+        return float(r2_score(y, subject.outputs(X)))
 
-    places = np.repeat(rows[:, None], len(features), axis=1)
-    options = {"scoring": score, "n_repeats": REPEATS, "random_state": 0}
-    target = (subject.codes if subject.classifies else subject.y)[samples]
-    found = permutation_importance(subject.estimator, places, target, **options)
-    return found.importances_mean, found.importances_std
+    generator = np.random.RandomState(np.random.RandomState(0).randint(2**31))
+    whole, found = score(X), np.empty((len(subject.columns), REPEATS))
+    rows, order = np.arange(len(X)), np.arange(len(X))
+    for repeat in range(REPEATS):
+        generator.shuffle(order)
+        rows = rows[order]
+        for column, features in enumerate(subject.columns.values()):
+            shuffled = X.copy()
+            shuffled[:, features] = X[rows][:, features]
+            found[column, repeat] = whole - score(shuffled)
+    return found.mean(axis=1), found.std(axis=1)
 
 
 def dominant(subject: Subject, found: Importances) -> str | None:
     """The column that dominates a model of several, if there is one.
 
-    Explained is the share of a constant answer's error that is gone: of wrong answers by the most frequent class, or of
-    squared errors of the mean (R²). A column dominates where the model explains half or more, the importance of the
-    column is larger than that of all others together, and a decision tree that sees this column alone explains 95 % of
-    what the model does (on the same held-out samples, in five folds).
+    A column dominates where the model explains half or more of a constant answer's error, the importance of the column
+    is larger than that of all others together, and a decision tree that sees this column alone explains 95 % of what
+    the model does (on the same held-out samples, in five folds).
     """
     worth = found.mean.clip(min=0.0)
     if found.why_not or len(found.samples) < LEAST_DOMINATED or len(worth) < 2 or 2 * worth.max() <= worth.sum():

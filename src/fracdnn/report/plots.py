@@ -23,21 +23,13 @@ SYMBOLS = ("circle", "diamond", "square", "cross", "x")
 
 
 @dataclass
-class Table:
-    """Texts in rows, the first of each naming its row; without headings they speak for themselves."""
-
-    headings: list[str]
-    rows: list[list[str]]
-
-
-@dataclass
 class Plot:
     """A plot with its heading and a sentence on what one sees; `note` stands in for a plot that has nothing to show.
 
     `themes` holds what each trace changes between "light" and "dark", `narrow` what each changes on a phone; a `tall`
     plot gets more height, a `wide` one the whole row. `key` is the list of classes to show with it, `states` the data
-    of a slider (see `flow`), `table` stands below it or alone. Small plots may stand side by side in its place:
-    `parts`.
+    of a slider (see `flow`). Small plots may stand side by side in its place: `parts`. A `table` stands below it or
+    alone: rows of texts, the headings first; or facts by name.
     """
 
     name: str
@@ -52,12 +44,11 @@ class Plot:
     key: list[dict[str, str]] | None = None
     states: dict[str, Any] | None = None
     note: str = ""
-    table: Table | None = None
+    table: list[list[str]] | dict[str, str] | None = None
     parts: list["Plot"] = field(default_factory=list)
 
     @property
     def drawn(self) -> list["Plot"]:
-        """What has data of its own: itself, or its parts."""
         return [plot for plot in (self, *self.parts) if plot.data]
 
 
@@ -82,8 +73,7 @@ def label(name: Any, length: int = 24) -> str:
     """A name from the user as Plotly shows it literally; cut where it is long."""
     text = " ".join(str(name).split())
     short = text if len(text) <= length else text[: length - 1] + "…"
-    # Between dollar signs it would look for mathematics.
-    return html.escape(short, quote=False).replace("$", "&#36;")
+    return html.escape(short, quote=False).replace("$", "&#36;")  # as between $ it would look for mathematics
 
 
 def axis(title: str, **options: Any) -> dict[str, Any]:
@@ -92,11 +82,12 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
 
 def log_axis(title: str, values: Any, **options: Any) -> dict[str, Any]:
     """A logarithmic axis with ticks at powers of ten, between them 2 and 5 where the values span few of them."""
-    found = np.array([value for value in values if value is not None and 0 < value < np.inf], dtype=float)
-    decades = float(np.ptp(np.log10(found))) if len(found) else 0.0
-    step: Any = "D2" if decades <= 3 else max(1, round(decades / 8))  # as Plotly calls 1, 2 and 5
-    # Within a factor of three or so Plotly's own ticks do.
-    return axis(title, type="log", **({"dtick": step, "tickformat": "~g"} if decades > 0.5 else {}), **options)
+    found = [value for value in values if value is not None and 0 < value < np.inf]
+    decades = np.log10(max(found) / min(found)) if found else 0.0
+    if decades > 0.5:  # within a factor of three or so Plotly's own ticks do
+        step = "D2" if decades <= 3 else max(1, round(decades / 8))  # as Plotly calls 1, 2 and 5
+        options |= {"dtick": step, "tickformat": "~g"}
+    return axis(title, type="log", **options)
 
 
 def picked(n: int, most: int) -> np.ndarray:
@@ -112,15 +103,11 @@ def padded(values: np.ndarray, share: float = 0.06) -> tuple[float, float]:
 
 
 def usual_ends(values: np.ndarray, reach: float = 1.0) -> tuple[float, float]:
-    """The least and the largest value that an axis has to reach: few far ones do not stretch it.
-
-    Values beyond the usual ones count up to `reach` times their distance.
-    """
-    low, high = np.quantile(values, _USUAL)
-    reach *= high - low
-    if high == low:
-        return float(values.min()), float(values.max())
-    return max(float(values.min()), float(low - reach)), min(float(values.max()), float(high + reach))
+    """What an axis has to reach: few far values do not stretch it beyond `reach` times the distance of usual ones."""
+    ends, usual = np.array([values.min(), values.max()]), np.quantile(values, _USUAL)
+    if usual[0] < usual[1]:
+        ends = np.clip(ends, *(usual + reach * np.ptp(usual) * np.array([-1, 1])))
+    return float(ends[0]), float(ends[1])
 
 
 def color_ends(values: np.ndarray) -> tuple[float, float]:
@@ -130,22 +117,20 @@ def color_ends(values: np.ndarray) -> tuple[float, float]:
 
 
 def describe_colors(values: np.ndarray) -> str:
-    """How many values lie beyond the color scale."""
-    n = int((~within(values, *color_ends(values))).sum())
-    return (
-        f"{count(n, 'value')} beyond the color scale {'has' if n == 1 else 'have'} the color of its end. " if n else ""
-    )
+    n = n_beyond((values, color_ends(values)))
+    have = "has" if n == 1 else "have"
+    return f"{count(n, 'value')} beyond the color scale {have} the color of its end. " if n else ""
 
 
-def within(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    return (values >= low) & (values <= high)
+def n_beyond(*coordinates: tuple[np.ndarray, Any]) -> int:
+    """How many points have a coordinate outside of its ends."""
+    return int(np.any([(values < low) | (values > high) for values, (low, high) in coordinates], axis=0).sum())
 
 
 def class_style(k: int) -> dict[str, str]:
     """Color and shape of class k: eight colors, then lighter and darker ones, each round with its own shape."""
     turn, place = divmod(k, len(PALETTE))
-    # As it is, half way to white, a third of the way to black.
-    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]
+    toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]  # white, black
     color = "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(PALETTE[place])).hex()
     return {"color": color, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
 
@@ -155,19 +140,17 @@ def class_key(labels: list[Any]) -> list[dict[str, str]]:
 
 
 def channels(color: str) -> list[int]:
-    """Red, green and blue of a color such as "#0072B2", from 0 to 255."""
     return list(bytes.fromhex(color[1:]))
 
 
 def shown_note(subject: Subject, shown: np.ndarray) -> str:
-    all_shown = len(shown) == subject.n
-    return "" if all_shown else f"These are {len(shown):,} of {subject.n:,} samples, drawn at random."
+    return "" if len(shown) == subject.n else f"These are {len(shown):,} of {subject.n:,} samples, drawn at random."
+
+
+def bars(middle: np.ndarray, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
+    ends = {"array": numbers(np.maximum(high - middle, 0)), "arrayminus": numbers(np.maximum(middle - low, 0))}
+    return {**ends, "type": "data", "symmetric": False}
 
 
 def bar(title: str) -> dict[str, Any]:
     return {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
-
-
-def whole(places: np.ndarray) -> dict[str, Any]:
-    """Ticks at whole numbers only: Plotly would put some between few places."""
-    return {"dtick": 1} if len(places) <= 12 else {}

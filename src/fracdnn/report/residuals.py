@@ -7,7 +7,7 @@ import numpy as np
 from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import VERMILION
-from fracdnn.report.plots import OUTLINE, Plot, Table, axis, class_style, label, padded, scatter, shown_note
+from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, padded, scatter, shown_note
 from fracdnn.report.subject import SHOWN, Subject
 from fracdnn.report.texts import number, share
 
@@ -23,8 +23,9 @@ def prediction_plot(subject: Subject) -> Plot:
     dots, seen = _dots(subject, subject.y, subject.predicted, (ends, ends), hover)
     caption = f"Each dot is a held-out sample; on the dashed line a prediction is exact. {seen}"
     axes = {"xaxis": axis("observed", range=padded(ends)), "yaxis": axis("predicted", range=padded(ends))}
-    layout = {**axes, "showlegend": len(dots) > 1}
-    return Plot("prediction", "Observed and predicted", caption, [diagonal, *dots], layout)
+    return Plot(
+        "prediction", "Observed and predicted", caption, [diagonal, *dots], {**axes, "showlegend": len(dots) > 1}
+    )
 
 
 def residual_plot(subject: Subject) -> Plot:
@@ -34,9 +35,17 @@ def residual_plot(subject: Subject) -> Plot:
     hover = "predicted %{x:.4g}<br>residual %{y:.4g}<extra>row %{text}</extra>"
     dots, seen = _dots(subject, subject.predicted, left, (across, ends), hover, far)
     half, most = np.quantile(np.abs(left), [0.5, 0.9])
+    told, n = f"No residual is more than {FAR} robust deviations from the median.", int(far.sum())
+    if n:
+        it, make = ("it", "makes") if n == 1 else ("them", "make")
+        told = (
+            f"{count(n, 'outlier')} ({share(n / far.size)}), more than {FAR} robust deviations from the median, {make} "
+            f"up {share(outlier_weight(subject))} of the squared error; without {it} the root mean square error is "
+            f"{number(float(np.sqrt((left[~far] ** 2).mean())), 3)}."
+        )
     caption = (
         f"Half of the predictions are off by less than {number(half, 3)}, nine in ten by less than {number(most, 3)}. "
-        f"{_describe_outliers(subject, far)} {seen}"
+        f"{told} {seen}"
     )
     axes = {
         "xaxis": axis("predicted", range=padded(across)),
@@ -61,7 +70,6 @@ def outliers(subject: Subject) -> np.ndarray:
 
 
 def outlier_weight(subject: Subject) -> float:
-    """The share of the squared error that outliers make up."""
     squares = subject.residuals**2
     return float(squares[outliers(subject)].sum() / (squares.sum() or 1.0))
 
@@ -80,7 +88,7 @@ def _dots(
         name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
         dots = scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover)
         found.append(dots if far is None else dots | {"text": [label(subject.row_name(i)) for i in shown]})
-    n = y.size - int(np.logical_and(*(plots.within(each, *at) for each, at in zip((x, y), ends, strict=True))).sum())
+    n = plots.n_beyond((x, ends[0]), (y, ends[1]))
     hidden = f"{count(n, 'dot')} far from the others {'is' if n == 1 else 'are'} outside the plot. " if n else ""
     return found, hidden + shown_note(subject, shown)
 
@@ -90,32 +98,16 @@ def _ends(*values: np.ndarray) -> np.ndarray:
     return np.array([min(low for low, _ in ends), max(high for _, high in ends)])
 
 
-def _describe_outliers(subject: Subject, far: np.ndarray) -> str:
-    n = int(far.sum())
-    if not n:
-        return f"No residual is more than {FAR} robust deviations from the median."
-    it, make = ("it", "makes") if n == 1 else ("them", "make")
-    without = float(np.sqrt((subject.residuals[~far] ** 2).mean()))
-    return (
-        f"{count(n, 'outlier')} ({share(n / far.size)}), more than {FAR} robust deviations from the median, "
-        f"{make} up {share(outlier_weight(subject))} of the squared error; without {it} the root mean square error is "
-        f"{number(without, 3)}."
-    )
-
-
-def _listed(subject: Subject, far: np.ndarray) -> Table | None:
+def _listed(subject: Subject, far: np.ndarray) -> list[list[str]] | None:
     """The farthest rows, by their ids, else by their numbers from 1 in the order given."""
     if not far.any():
         return None
-    left = subject.residuals
-    distance = np.where(far, deviations(left), 0.0)
-    several = left.shape[1] > 1
-    rows = []
+    left, rows = subject.residuals, []
+    distance, several = np.where(far, deviations(left), 0.0), left.shape[1] > 1
     for place in np.argsort(-distance, axis=None, kind="stable")[: min(MOST_LISTED, int(far.sum()))]:
         i, k = np.unravel_index(place, left.shape)
         cells = [number(float(each[i, k])) for each in (subject.y, subject.predicted, left)]
-        rows.append(
-            [subject.row_name(i), *([f"output {k + 1}"] if several else []), *cells, number(float(distance[i, k]), 3)]
-        )
-    headings = ["row id" if subject.ids else "row", *(["output"] if several else [])]
-    return Table([*headings, "observed", "predicted", "residual", "robust deviations"], rows)
+        names = [subject.row_name(i), f"output {k + 1}"][: 1 + several]
+        rows.append([*names, *cells, number(float(distance[i, k]), 3)])
+    headings = ["row id" if subject.ids else "row", "output"][: 1 + several]
+    return [[*headings, "observed", "predicted", "residual", "robust deviations"], *rows]

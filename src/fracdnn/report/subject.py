@@ -41,7 +41,6 @@ class Subject:
         return len(self.X)
 
     def row_name(self, i: int) -> str:
-        """The id of row i, else its number from 1."""
         return self.ids[i] if self.ids else str(i + 1)
 
     @property
@@ -49,12 +48,13 @@ class Subject:
         return isinstance(self.estimator, FractionalClassifier)
 
     @property
-    def n_layers(self) -> int:
-        return self.estimator.network_.architecture.n_layers
+    def shape(self) -> Any:
+        return self.estimator.network_.architecture
 
     @property
-    def width(self) -> int:
-        return self.estimator.network_.architecture.width
+    def first_member(self) -> str:
+        n_members = len(self.estimator.members_)
+        return f" This is the first of {n_members} members." if n_members > 1 else ""
 
     @cached_property
     def predicted(self) -> np.ndarray:
@@ -63,7 +63,6 @@ class Subject:
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """Of a classifier, for each class of the training."""
         return self.estimator.predict_proba(self.X)
 
     @cached_property
@@ -128,22 +127,14 @@ def subject_of(estimator: Any, X: Any, y: Any, ids: Sequence[object] | None = No
         columns = {name: [k] for k, name in enumerate(features)}
     if ids is not None and len(ids) != len(X):
         raise InvalidArgumentError(f"ids must name each of the {len(X)} rows of X, got {len(ids)}; pass one per row")
-    names = None if ids is None else [str(each) for each in ids]
-    return Subject(nameless, X, _checked_target(estimator, y, len(X)), features, columns, names)
-
-
-def _checked_target(estimator: Any, y: Any, n: int) -> np.ndarray:
-    y = np.asarray(as_numpy(y))
-    classifies = isinstance(estimator, FractionalClassifier)
-    if y.shape[:1] != (n,) or (classifies and y.size != n):
+    y, classifies = np.asarray(as_numpy(y)), isinstance(estimator, FractionalClassifier)
+    if y.shape[:1] != (len(X),) or (classifies and y.size != len(X)):
         raise InvalidArgumentError(
-            f"y must hold a {'label' if classifies else 'value'} for each of the {n} samples of X, "
+            f"y must hold a {'label' if classifies else 'value'} for each of the {len(X)} samples of X, "
             f"got shape {y.shape}; pass the y that belongs to X"
         )
-    if classifies:
-        return y.reshape(n)
-    values = y.astype(np.float64).reshape(n, -1)
-    n_outputs = estimator.network_.architecture.n_outputs
-    if values.shape[1] != n_outputs:
-        raise InvalidArgumentError(f"y must have {n_outputs} columns as in fit, got shape {y.shape}; pass all outputs")
-    return values
+    n = estimator.network_.architecture.n_outputs
+    if not classifies and y.size != len(X) * n:
+        raise InvalidArgumentError(f"y must have {n} columns as in fit, got shape {y.shape}; pass all outputs")
+    y = y.reshape(-1) if classifies else y.astype(np.float64).reshape(-1, n)
+    return Subject(nameless, X, y, features, columns, None if ids is None else list(map(str, ids)))

@@ -1,6 +1,6 @@
 """May I trust this? What speaks against a model and its scores, and what to do about it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.stats import binomtest
@@ -21,11 +21,10 @@ _UNFINISHED = {
     "interrupted": ("it was interrupted", "more time"),
 }
 # A warning, and what to try.
-Finding = tuple[str, str]
+Findings = Iterator[tuple[str, str]]
 
 
 def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Warnings and next steps, by heading."""
     found = [*_on_columns(subject, importances, columns), *_on_rows(subject), *_on_fit(subject)]
     usual = "Predict new rows, and compare some predictions with what you know."
     if len(subject.columns) > 1:
@@ -41,23 +40,17 @@ def _named(names: Sequence[object]) -> str:
     return ", ".join(f"“{name}”" for name in names[:MOST_NAMED]) + more
 
 
-def _on_columns(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> list[Finding]:
-    found: list[Finding] = []
-    leak = dominant(subject, importances)
-    if leak is not None:
-        text = f"Possible leak: column “{leak}” explains nearly everything by itself."
+def _on_columns(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> Findings:
+    if leak := dominant(subject, importances):
         remedy = f"Check that “{leak}” is known before the target and is not a copy of it; otherwise train without it."
-        found.append((text, remedy))
-    ids = like_ids(subject)
-    if ids:
-        text = f"Suspected id: {_named(ids)} holds a different whole number in each row."
-        found.append((text, f"If it is an id, train again without {_named(ids)}."))
+        yield f"Possible leak: column “{leak}” explains nearly everything by itself.", remedy
+    if ids := like_ids(subject):
+        remedy = f"If it is an id, train again without {_named(ids)}."
+        yield f"Suspected id: {_named(ids)} holds a different whole number in each row.", remedy
     rows = [list(row.values()) for row in columns if row.get("kind") == "unused"]
-    left = [row[0] for row in rows if "dropped" not in row[-1]]
-    if left:
-        text = f"{count(len(left), 'column')} left out: {_named(left)}."
-        found.append((text, "Read below why columns were left out, and bring back those that matter."))
-    return found
+    if left := [row[0] for row in rows if "dropped" not in row[-1]]:
+        remedy = "Read below why columns were left out, and bring back those that matter."
+        yield f"{count(len(left), 'column')} left out: {_named(left)}.", remedy
 
 
 def like_ids(subject: Subject) -> list[str]:
@@ -68,8 +61,7 @@ def like_ids(subject: Subject) -> list[str]:
     return [name for name, x in values.items() if (x == np.floor(x)).all() and len(np.unique(x)) == subject.n]
 
 
-def _on_rows(subject: Subject) -> list[Finding]:
-    found: list[Finding] = []
+def _on_rows(subject: Subject) -> Findings:
     if subject.n < FEW_ROWS:
         text = f"Few held-out rows: {subject.n}"
         if subject.classifies:
@@ -78,32 +70,26 @@ def _on_rows(subject: Subject) -> list[Finding]:
         elif subject.varies:
             low, high = r2_interval(subject.y, subject.predicted)
             text += f", so R² may be anywhere from {number(low, 2)} to {number(high, 2)}"
-        found.append((f"{text}.", "Test on more rows: hold out more of them, or use cross-validation."))
+        yield f"{text}.", "Test on more rows: hold out more of them, or use cross-validation."
     if not subject.classifies:
-        return found
+        return
     counts, known = np.bincount(subject.codes, minlength=len(subject.labels)), len(subject.estimator.classes_)
-    rare = [label for label, n in zip(subject.labels[:known], counts, strict=False) if n < FEW_OF_CLASS]
-    if rare:
-        text = f"Rare classes, with fewer than {FEW_OF_CLASS} held-out rows: {_named(rare)}."
+    if rare := [label for label, n in zip(subject.labels[:known], counts, strict=False) if n < FEW_OF_CLASS]:
         remedy = "Collect more rows of rare classes, or merge them: their precision and recall are uncertain."
-        found.append((text, remedy))
-    if subject.labels[known:]:
-        text = f"Never in the training rows, so never predicted: {_named(subject.labels[known:])}."
-        found.append((text, "Train again with rows of every class."))
-    return found
+        yield f"Rare classes, with fewer than {FEW_OF_CLASS} held-out rows: {_named(rare)}.", remedy
+    if new := subject.labels[known:]:
+        remedy = "Train again with rows of every class."
+        yield f"Never in the training rows, so never predicted: {_named(new)}.", remedy
 
 
-def _on_fit(subject: Subject) -> list[Finding]:
-    found: list[Finding] = []
+def _on_fit(subject: Subject) -> Findings:
     if verdict(subject) in (Verdict.UNCLEAR, Verdict.NO_BETTER):
-        text = "The model is not clearly better than a constant answer."
         remedy = "Check the target column, add columns that may explain it, or search for better settings."
-        found.append((text, remedy))
+        yield "The model is not clearly better than a constant answer.", remedy
     if not subject.classifies and (weight := outlier_weight(subject)) > MUCH:
-        n = count(int(outliers(subject).sum()), "outlier")
-        text = f"{n} in {subject.n:,} rows: {share(weight)} of the squared error."
-        found.append((text, "Check whether the values of the outliers, listed below by row, are right."))
-    why, remedy = _UNFINISHED.get(subject.estimator.history_.status, ("", ""))
-    if why:
-        found.append((f"Training did not finish: {why}.", f"Train again with {remedy}."))
-    return found
+        text = f"{count(int(outliers(subject).sum()), 'outlier')} in {subject.n:,} rows: {share(weight)}"
+        remedy = "Check whether the values of the outliers, listed below by row, are right."
+        yield f"{text} of the squared error.", remedy
+    if subject.estimator.history_.status in _UNFINISHED:
+        why, remedy = _UNFINISHED[subject.estimator.history_.status]
+        yield f"Training did not finish: {why}.", f"Train again with {remedy}."
