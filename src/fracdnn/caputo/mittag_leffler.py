@@ -3,7 +3,7 @@
 `mittag_leffler_contour.py` has the mathematics.
 """
 
-from numbers import Number, Real
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,13 @@ def mittag_leffler(z: Any, order: float | torch.Tensor, beta: float | torch.Tens
 
     Cost: 113 complex powers for a real value, 225 for a complex one; about 50 and 90 µs.
     """
-    alpha, plain = order, isinstance(order, Real) and isinstance(beta, Real)
-    order = check_order(alpha, largest=2, remedy="; choose a number above 0 and not above 2")
+    alpha = check_order(order, largest=2, remedy="; choose a number above 0 and not above 2")
     shift = check_positive_tensor(beta, "beta")
     values = check_numbers(z, "z")
-    if plain and alpha == beta == 1:
-        result = torch.exp(values)
-    else:
-        result = evaluate(values, order.to(values.device), shift.to(values.device))
+    result = evaluate(values, alpha.to(values.device), shift.to(values.device))
     if isinstance(z, torch.Tensor):
         return result.to(z.dtype) if z.is_floating_point() or z.is_complex() else result
-    is_tensor = isinstance(alpha, torch.Tensor) or isinstance(beta, torch.Tensor)
+    is_tensor = isinstance(order, torch.Tensor) or isinstance(beta, torch.Tensor)
     if is_tensor or (isinstance(z, Number) and not isinstance(z, np.generic)):
         return result
     array = result.numpy()

@@ -68,7 +68,7 @@ def _evaluate(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch
     if z.is_complex():
         result = torch.complex(result, bounded.imag + imaginary)
     # Where terms vanish exactly, e^z may be smaller than the rounding of the integral.
-    exponential = (alpha == 1) & (beta == 1)
+    exponential = (alpha == 1) & (beta == 1) & result.detach().isfinite()
     return torch.where(exponential, torch.exp(z.detach()) + (result - result.detach()), result)
 
 
@@ -99,7 +99,7 @@ def _place(z: torch.Tensor, log_z: torch.Tensor, alpha: torch.Tensor, beta: torc
     lines = []
     for turn in turns:
         turned = angle + 2 * math.pi * turn
-        there = (turned.abs() < alpha * math.pi) & (radius > 0)
+        there = turned.abs() < alpha * math.pi
         lines.append(torch.where(there, torch.sqrt(radius) * torch.cos(turned / (2 * alpha)), -1e3))
 
     # e^s s^(−β) is least on the line Re w = √β: further right it would be large and cancel.

@@ -110,6 +110,5 @@ def _coefficients(
 def _sylvester(left: torch.Tensor, right: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
     """X with left·X − X·right = side, for every side [t, p, q]."""
     p, q = sides.shape[-2:]
-    by_left = torch.kron(left.contiguous(), torch.eye(q, dtype=left.dtype))
-    system = by_left - torch.kron(torch.eye(p, dtype=left.dtype), right.mT.contiguous())
+    system = torch.kron(left.contiguous(), torch.eye(q)) - torch.kron(torch.eye(p), right.mT.contiguous())
     return torch.linalg.solve(system, sides.reshape(-1, p * q).mT).mT.reshape(sides.shape)
