@@ -74,9 +74,9 @@ class ExactSum(BufferedSum):
         self._weights, self._matrix = weights, weights.matrix
         self.n_rows = len(self._matrix)
         self._levels = levels_for(self.n_rows, state)
-        self._shape, layout = state.shape, memory_format(state)
+        layout = memory_format(state)
         self._flat = buffer(state, self.n_rows + 1, state.numel())
-        self._history = rows_as_states(self._flat, self._shape, layout)
+        self._history = rows_as_states(self._flat, state.shape, layout)
         self._slots = self._history.unbind(0)
         # Then a row is one operation; autocast would take a part in it.
         self._by_rows = (
@@ -96,7 +96,7 @@ class ExactSum(BufferedSum):
         if not self._by_rows:
             return super().follow(n, state)
         self._slots[n].copy_(state)
-        return torch.mm(self._weights.rows[n], self._flat[: n + 1]).view(self._shape)
+        return torch.mm(self._weights.rows[n], self._flat[: n + 1]).view_as(state)
 
     def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
         """Later states may be missing in the history, where a pass was broken off."""
