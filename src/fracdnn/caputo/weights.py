@@ -14,10 +14,9 @@ that require gradients. For weights by lag an order of shape S gives shape S + (
 """
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.validation import check_count, check_order, check_step_size, check_times
@@ -150,43 +149,13 @@ def memory_matrix(order: Number, n_layers: int) -> torch.Tensor:
 
 
 def quick_memory_matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
-    """`memory_matrix` for one order, on the CPU, which training changes in each step; absolute error below 1e-14.
+    """`memory_matrix` for one order that changes in each step of a training; absolute error below 1e-14.
 
-    The formulas above take some seventy operations, and as many on the way back: longer than a step of a small network.
+    The formulas above take some seventy operations, and as many on the way back.
     """
-    return _QuickMatrix.apply(order, n_layers, 0)
-
-
-class _QuickMatrix(torch.autograd.Function):
-    """The weights, or a derivative of them by the order."""
-
-    @staticmethod
-    def forward(ctx: Any, order: torch.Tensor, n_layers: int, derivative: int) -> torch.Tensor:
-        ctx.save_for_backward(order)
-        ctx.which = n_layers, derivative
-        return _quick_value(order, n_layers, derivative)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (order,), (n_layers, derivative) = ctx.saved_tensors, ctx.which
-        # A graph where one is needed; else numbers, which all transforms of a backward pass can take.
-        slope = _QuickMatrix.apply if torch.is_grad_enabled() else _quick_value
-        return (cotangent * slope(order, n_layers, derivative + 1)).sum(), None, None
-
-
-def _quick_value(order: torch.Tensor, n_layers: int, derivative: int) -> torch.Tensor:
-    """By D_k = log(m+1) D_{k−1} + log(1+1/m) m^p (log m)^(k−1) for the derivatives of a_m by p, which do not cancel."""
-    exponent, lags = 1.0 - float(order), np.arange(1.0, n_layers)
-    logs, growth, powers = np.log(lags), np.log1p(1.0 / lags), lags**exponent
-    later = powers * np.expm1(exponent * growth)
-    for k in range(derivative):
-        later = (logs + growth) * later + growth * powers * logs**k
-    increments = (-1.0) ** derivative * np.concatenate([[float(derivative == 0)], later])
-    by_lag, rows = np.zeros(2 * n_layers + 1), np.arange(n_layers)  # 0 at lags that are not positive, from the end
-    by_lag[1:n_layers] = increments[:-1] - increments[1:]
-    matrix = by_lag[rows[:, None] + 1 - rows]
-    matrix[:, 0] = increments
-    return torch.from_numpy(matrix)
+    increments, row = lag_increments(1.0 - order, n_layers), torch.arange(n_layers, device=order.device)
+    by_lag = pad(increments[:-1] - increments[1:], (1, n_layers))  # 0 at lags that are not positive, from the end
+    return torch.cat([increments.unsqueeze(1), by_lag[row[:, None] + 1 - row][:, 1:]], dim=1)
 
 
 def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:

@@ -36,10 +36,6 @@ class HistorySum(ABC):
         product = state * scale
         return self.follow(n, state), product if product.dtype is dtype else product.to(dtype)
 
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
-        return self.advance(n, change, 1.0) * scale
-
     def position(self, n: int) -> tuple[torch.Tensor, ...]:
         """What row n and later ones need of the states before the last; nobody writes into it."""
         return ()
@@ -94,9 +90,6 @@ class WideSum(HistorySum):
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         return self._inner.advance(n, change.to(torch.float32), factor).to(self._dtype)
-
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        return self._inner.advance_scaled(n, change.to(torch.float32), scale).to(self._dtype)
 
     def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         # With what the row, of which the state was made, lost on its way out.

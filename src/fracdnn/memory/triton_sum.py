@@ -159,11 +159,6 @@ class TritonCompressedSum(HistorySum):
         self._write(n, state, change=self._readable(change), factor=factor)
         return state
 
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        scaled = self._new_state()
-        self._write(n, self._place(n), change=self._readable(change), factor=1.0, scaled=scaled, scale=scale)
-        return scaled
-
     def advance_layer(
         self, n: int, products: torch.Tensor, bias: torch.Tensor | None, factor: float, activation: str
     ) -> torch.Tensor:

@@ -104,15 +104,14 @@ class MatmulLayers(Layers):
             if grad_b is not None:
                 torch.sum(cotangent, 0 if grad_b.dim() == 2 else (0, 1), out=grad_b[j])
             cotangent = cotangent @ operators[j]
+            state = adjoint.advance(n, cotangent, 1.0)
+            cotangent = state * factors[j - 1] if j else state
             if learned and j:
-                adjoints.append(adjoint.advance(n, cotangent, 1.0))
-                cotangent = adjoints[-1] * factors[j - 1]
-            elif j:
-                cotangent = adjoint.advance_scaled(n, cotangent, factors[j - 1])
+                adjoints.append(state)
         memory: tuple[torch.Tensor, ...] = ()
         if learned:
             memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes)
-        return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, memory)
+        return LayerGradients(cotangent, grad_K, grad_b, memory)
 
 
 class Walk:
