@@ -107,7 +107,7 @@ class _Walk:
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """The last state and, for a trajectory, all that the layers make; `position` is that of the history here."""
         step, tape, factors, transformed = self.step, self.tape, self.tape.factors, self.transformed
-        last, states, unchecked = layers[-1], [], [y]
+        states, unchecked = [], [y]
         looks = y.is_cpu and not transformed and not again  # on another device a look would wait for it
         for j in layers:
             if transformed:
@@ -127,7 +127,7 @@ class _Walk:
                 y = history.advance(j, change, factors[j - 1])
             if looks:
                 unchecked.append(y)
-                if j % _CHECK_EVERY == 0 or j == last:
+                if j % _CHECK_EVERY == 0 or j == layers[-1]:
                     _check_finite(unchecked, j + 1 - len(unchecked), self.name)
                     unchecked = []
             if self.trajectory:

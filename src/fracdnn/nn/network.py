@@ -132,11 +132,11 @@ class FractionalNetwork(HasMemory):
 
     def _make_parameters(self) -> None:
         a = self.architecture
+        is_dense = a.operator == "dense"
         shapes: dict[str, tuple[int, ...] | None] = {
             "input_weight": (a.width, a.n_features) if a.has_input_projection else None,
             "input_bias": (a.width,) if a.has_input_projection else None,
-            **({"K": (a.n_layers, a.width, a.width)} if a.operator == "dense" else {}),
-            **({"psi": (a.n_layers, len(STENCILS[a.operator]))} if a.operator != "dense" else {}),
+            "K" if is_dense else "psi": (a.n_layers, *((a.width,) * 2 if is_dense else (len(STENCILS[a.operator]),))),
             "b": {True: (a.n_layers, a.width), "scalar": (a.n_layers,), False: None}[a.bias],
             "W": (a.n_outputs, a.width),
         }

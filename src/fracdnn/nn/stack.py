@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -91,11 +91,7 @@ class FractionalStack(HasMemory):
     def __iter__(self) -> Iterator[nn.Module]:
         return iter(self.layers)
 
-    @overload
-    def __getitem__(self, index: int) -> nn.Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> "FractionalStack": ...
-    def __getitem__(self, index: int | slice) -> "nn.Module | FractionalStack":
+    def __getitem__(self, index: int | slice) -> Any:
         if not isinstance(index, slice):
             return self.layers[index]
         if not len(self.layers[index]):
@@ -145,7 +141,7 @@ class FractionalStack(HasMemory):
 
     def _check_input(self, x: Any) -> None:
         check_real_tensor(x, "x")
-        parameter = _first_parameter(self.layers)
+        parameter = next(filter(torch.is_floating_point, self.layers.parameters()), None)
         if parameter is None or parameter.dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
             return
         if any(map(has_module_hooks, self.layers.modules())):  # which may cast, as those of `fully_shard` do
@@ -170,18 +166,6 @@ class WithoutSkip(nn.Module):
 
     def forward(self, y: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
         return self.layer(y, *arguments, **keywords) - y
-
-
-def _first_parameter(module: nn.Module) -> nn.Parameter | None:
-    """The first floating one, as `module.parameters()` would find it, but in a few microseconds."""
-    for parameter in module._parameters.values():
-        if parameter is not None and parameter.is_floating_point():
-            return parameter
-    for child in module._modules.values():
-        found = None if child is None else _first_parameter(child)
-        if found is not None:
-            return found
-    return None
 
 
 def _checked_layers(layers: Any) -> list[nn.Module]:

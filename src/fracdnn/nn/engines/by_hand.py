@@ -108,9 +108,7 @@ class MatmulLayers(Layers):
             cotangent = state * factors[j - 1] if j else state
             if learned and j:
                 adjoints.append(state)
-        memory: tuple[torch.Tensor, ...] = ()
-        if learned:
-            memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes)
+        memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes) if learned else ()
         return LayerGradients(cotangent, grad_K, grad_b, memory)
 
 
@@ -143,8 +141,8 @@ class Walk:
         found = self._layers.loss(self._project(x), self._weights.W, loss)
         if found is None:
             return None
-        value, outputs, W, layers = found
-        return value, outputs, Weights(layers.K, layers.b, W, *self._back_to_input(layers.start)[1:]), layers.memory
+        value, outputs, W, (start, K, b, memory) = found
+        return value, outputs, Weights(K, b, W, *self._back_to_input(start)[1:]), memory
 
     def _project(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0."""
