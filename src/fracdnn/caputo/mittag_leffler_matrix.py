@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.caputo.mittag_leffler_contour import evaluate
+from fracdnn.caputo.mittag_leffler import evaluate
 from fracdnn.caputo.schur_parlett import Scalar, schur_parlett
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.validation import check_numbers, check_one_order, check_positive_tensor

@@ -16,7 +16,6 @@ that require gradients. For weights by lag an order of shape S gives shape S + (
 import math
 
 import torch
-from torch.nn.functional import pad
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.validation import check_count, check_order, check_step_size, check_times
@@ -141,9 +140,13 @@ def quick_memory_matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
 
     The formulas above take some seventy operations, and as many on the way back.
     """
-    increments, row = lag_increments(1.0 - order, n_layers), torch.arange(n_layers, device=order.device)
-    by_lag = pad(increments[:-1] - increments[1:], (1, n_layers))  # 0 at lags that are not positive, from the end
-    return torch.cat([increments.unsqueeze(1), by_lag[row[:, None] + 1 - row][:, 1:]], dim=1)
+    increments = lag_increments(1.0 - order, n_layers)
+    by_lag = increments[:-1] - increments[1:]
+    # Repeated with a period of 2N − 1 and cut into rows of one less: each is the one above, a place further.
+    period = torch.cat([by_lag[:1], torch.zeros_like(increments), by_lag[1:].flip(0)])
+    shape = (n_layers, 2 * n_layers - 2)
+    rows = period.expand(n_layers, -1).reshape(-1)[: math.prod(shape)].view(shape)
+    return torch.cat([increments.unsqueeze(1), rows[:, 1:n_layers]], dim=1)
 
 
 def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:

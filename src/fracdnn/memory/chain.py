@@ -194,8 +194,7 @@ class BackwardPass:
         plan, plain = tape.plan, torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
         self._plan, self._plain, self.top = plan, plain, top
         self.factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else plan.scales(cotangent)
-        made = plan.plain_adjoint_sum(top, cotangent) if plain else plan.adjoint_sum(top, cotangent)
-        self.exchange = made.exchange
+        self.exchange = (plan.plain_sum(cotangent, top) if plain else plan.adjoint_sum(top, cotangent)).exchange
         # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
         self._gradients: tuple[torch.Tensor, ...] = ()

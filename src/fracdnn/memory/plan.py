@@ -17,8 +17,7 @@ from fracdnn.caputo.weights import quick_memory_matrix, step_factor
 from fracdnn.memory.choose_sum import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum, ExactWeights
-from fracdnn.memory.functional import FunctionalSum
-from fracdnn.memory.sums import HistorySum, MemorylessSum, WideSum, as_rows, wide
+from fracdnn.memory.sums import FunctionalSum, HistorySum, MemorylessSum, WideSum, as_rows, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
 from fracdnn.tracing import carries_derivative, outside_of_modes, values_are_unknown
 
@@ -70,14 +69,11 @@ class MemoryPlan(ABC):
         resumed.resume(begin, state.detach(), *position)
         return resumed
 
-    def plain_sum(self, state: torch.Tensor) -> HistorySum:
-        """`forward_sum` in plain operations, attached to the graph."""
-        return _widened(state, lambda wide: FunctionalSum(self.matrix().to(wide.device)))
-
-    def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        """`adjoint_sum` in plain operations, attached to the graph."""
-        skip = self.n_layers - top
-        return _widened(state, lambda wide: FunctionalSum(_transposed(self.matrix())[skip:, skip:].to(wide.device)))
+    def plain_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+        """The same in plain operations, attached to the graph; with `top`, the adjoint sum."""
+        matrix, skip = self.matrix(), self.n_layers - (top or self.n_layers)
+        matrix = matrix if top is None else _transposed(matrix)[skip:, skip:]
+        return _widened(state, lambda wide: FunctionalSum(matrix.to(wide.device)))
 
     def learned_gradients(
         self, states: Rows, adjoints: Rows, changes: Rows, begin: int = 1, position: Rows = ()
@@ -125,10 +121,10 @@ class MemorylessPlan(MemoryPlan):
         super().__init__(factors)
         self._skip = skip
 
-    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
+    def _sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
-    plain_sum, plain_adjoint_sum = MemoryPlan.forward_sum, MemoryPlan.adjoint_sum
+    plain_sum = _sum
 
     def matrix(self) -> torch.Tensor:
         return torch.eye(self.n_layers, dtype=torch.float64, device=self.factors.device) * self._skip

@@ -12,7 +12,6 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines import autograd
 from fracdnn.nn.engines.by_hand import run
 from fracdnn.nn.engines.choose_engine import ENGINES, LAYERS, choose, fits_kernel, refuse_impossible, sums_needed
 from fracdnn.nn.memory import HasMemory, Memory
@@ -155,7 +154,7 @@ class FractionalNetwork(HasMemory):
             return self._states(x, weights)
         engine, plan = self.route(x, weights)
         if engine == "autograd":
-            return autograd.outputs(self.architecture, plan, x, weights)
+            return self.architecture.outputs(plan, x, weights)
         return run(LAYERS[engine], self.architecture, plan, x, weights)
 
     def _states(self, x: torch.Tensor, weights: Weights) -> torch.Tensor:
@@ -164,7 +163,7 @@ class FractionalNetwork(HasMemory):
         plan = self._plan(x)
         if not torch.compiler.is_compiling():
             self.engine_, self.memory.compressed_ = "autograd", plan.compressed
-        return autograd.states(self.architecture, plan, x, weights, trajectory=True)
+        return self.architecture.states(plan, x, weights, trajectory=True)
 
     def weights(self) -> Weights:
         """All parameters but those of the memory."""

@@ -1,19 +1,19 @@
 """Any shape-keeping modules as a network with memory."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import propagate
 from fracdnn.nn.memory import HasMemory, Memory, separate_copy
-from fracdnn.nn.repeated import RepeatedCalls
 from fracdnn.nn.signature import reset_modules, takes_options_of
-from fracdnn.tracing import Watch, has_module_hooks
+from fracdnn.tracing import Watch, has_module_hooks, versions
 from fracdnn.validation import check_flag, check_real_tensor
 
 # Torch's layers that add their input to what they compute.
@@ -105,7 +105,7 @@ class FractionalStack(HasMemory):
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
         self._check_input(x)
         layers, watch = list(self.layers), Watch.now()
-        repeated = RepeatedCalls(layers) if self.checkpoint and not watch.traced else None
+        repeated = _RepeatedCalls(layers) if self.checkpoint and not watch.traced else None
 
         def step(j: int, y: torch.Tensor) -> torch.Tensor:
             call = layers[j] if repeated is None else partial(repeated, j)
@@ -150,6 +150,40 @@ class FractionalStack(HasMemory):
             f"x must have the dtype of the layers' parameters, {parameter.dtype}, got {x.dtype}; "
             f"use x.to({parameter.dtype}) or stack.to({x.dtype})"
         )
+
+
+class _RepeatedCalls:
+    """Calls of layer j, further ones with its buffers as the first call found them, in copies.
+
+    So running statistics count a batch once, and a layer that computes with what it counts computes the same again.
+    Torch's own checkpoints leave both to the layers.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        self._layers = layers
+        self._before: dict[int, dict[str, torch.Tensor]] = {}
+
+    def __call__(self, j: int, *arguments: Any, **keywords: Any) -> Any:
+        if j not in self._before:
+            return self._first_call(j, *arguments, **keywords)
+        if not self._before[j]:
+            return self._layers[j](*arguments, **keywords)
+        return functional_call(self._layers[j], _copied(self._before[j]), arguments, keywords)
+
+    def _first_call(self, j: int, *arguments: Any, **keywords: Any) -> Any:
+        layer = self._layers[j]
+        buffers = dict(layer.named_buffers())
+        copies, before = _copied(buffers), versions(buffers.values())
+        result = layer(*arguments, **keywords)
+        after = dict(layer.named_buffers())
+        replaced = any(after.get(name) is not buffer for name, buffer in buffers.items())
+        # All of them: torch does not count what batch normalization writes, only that it counts batches.
+        self._before[j] = copies if replaced or versions(buffers.values()) != before else {}
+        return result
+
+
+def _copied(buffers: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: buffer.detach().clone() for name, buffer in buffers.items()}
 
 
 class WithoutSkip(nn.Module):

@@ -18,7 +18,6 @@ from fracdnn.kernels.tiles import Loss
 from fracdnn.memory import MemoryPlan
 from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines import autograd
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 from fracdnn.tracing import is_batch_of_cotangents
 
@@ -174,7 +173,7 @@ def run(
         result = Walk(kind, architecture, plan, weights).outputs(x)
     if result.is_cpu and not math.isfinite(result.detach().sum()):
         with torch.no_grad():
-            autograd.outputs(architecture, plan, x, weights)  # raises, and names the layer, unless only the sum did
+            architecture.outputs(plan, x, weights)  # raises, and names the layer, unless only the sum did
     return result
 
 
@@ -216,7 +215,7 @@ def _differentiable_gradients(
         # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.
         aliases = [None if each is None else each.view_as(each) for each in inputs]
         x, *weights = aliases
-        result = autograd.outputs(ctx.architecture, ctx.plan, x, Weights(*weights))  # type: ignore[arg-type]
+        result = ctx.architecture.outputs(ctx.plan, x, Weights(*weights))  # type: ignore[arg-type]
     sources = (*aliases, *(ctx.plan.weight_tensors if ctx.plan.learned else ()))
     wanted: Any = [each for each, need in zip(sources, needed, strict=True) if need]
     graph = torch.is_grad_enabled()
