@@ -75,3 +75,12 @@ def test_the_integral_it_rests_on():
     value, _ = quad(lambda s: s ** (order - 2) * 4 * math.sinh(s / 2) ** 2 * math.exp(-s * m), 0, 50)
     value *= (1 - order) / math.gamma(order)
     assert value == pytest.approx(float(l1_differences(order, m)[-1]), rel=1e-9)
+
+
+def test_what_a_caller_writes_into_is_a_copy():
+    first = compress_differences(0.5, max_lag=100)
+    rates, weights = first.rates.clone(), first.weights.clone()
+    first.rates.zero_(), first.weights.zero_()
+    again = compress_differences(0.5, max_lag=100)
+    assert torch.equal(again.rates, rates)
+    assert torch.equal(again.weights, weights)

@@ -162,4 +162,5 @@ def test_shapes_and_kinds_are_kept():
 def test_values_beyond_the_range_of_floats_are_infinite():
     assert mittag_leffler(1e5, 0.5).item() == np.inf
     assert mittag_leffler(1e300, 2.0).item() == np.inf
+    assert mittag_leffler(710.0, 1.0).item() == mittag_leffler(710.0, torch.tensor(1.0)).item() == np.inf
     assert mittag_leffler(-1e300, 0.5).item() == pytest.approx(1e-300 / np.sqrt(np.pi), rel=1e-13)

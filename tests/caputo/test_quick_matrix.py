@@ -6,7 +6,6 @@ import torch
 
 from fracdnn.caputo import memory_matrix
 from fracdnn.caputo.weights import quick_memory_matrix
-from fracdnn.memory.plan import equal_steps_plan
 from tests import references
 
 MANY_LAYERS = 300
@@ -42,34 +41,3 @@ def test_derivatives_by_finite_differences():
     order = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda o: quick_memory_matrix(o, 5), order)
     assert torch.autograd.gradgradcheck(lambda o: quick_memory_matrix(o, 5), order)
-
-
-@pytest.mark.parametrize("learned", [True, False])
-def test_learned_orders_take_it(learned):
-    order = torch.tensor(0.4, dtype=torch.float64, requires_grad=learned)
-    step = torch.tensor(0.2, dtype=torch.float64)
-    plan = equal_steps_plan(order, step, 5, compress=False, compress_tol=1e-10, block=8)
-    assert ("_QuickMatrix" in type(plan.weight_tensors[0].grad_fn).__name__) == learned
-    assert plan.learned == learned
-
-
-def test_begun_in_inference_mode():
-    order = torch.tensor(0.4, dtype=torch.float64)
-    with torch.inference_mode():
-        found = quick_memory_matrix(order, 23)
-    torch.testing.assert_close(found.clone(), memory_matrix(order, 23), rtol=0, atol=1e-14)
-    order.requires_grad_()
-    (slope,) = torch.autograd.grad(quick_memory_matrix(order, 23)[-1, 0], order)
-    (expected,) = torch.autograd.grad(memory_matrix(order, 23)[-1, 0], order)
-    torch.testing.assert_close(slope, expected, rtol=0, atol=1e-13)
-
-
-def test_transforms_of_a_backward_pass():
-    """Vmap over gradients, and a vectorised forward-mode Jacobian, which takes the formulas."""
-    order = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    row = quick_memory_matrix(order, 5)[-1]
-    slopes = torch.vmap(lambda v: torch.autograd.grad(row, order, v, retain_graph=True)[0])(torch.eye(5).double())
-    forward = torch.autograd.functional.jacobian(
-        lambda o: memory_matrix(o, 5)[-1], order, vectorize=True, strategy="forward-mode"
-    )
-    torch.testing.assert_close(slopes, forward, rtol=0, atol=1e-13)

@@ -11,12 +11,13 @@ import torch
 from torch.nn import functional
 
 from fracdnn.caputo import l1_weights
-from fracdnn.kernels.tiles import BIASES, LOSSES, Loss, Tiles
+from fracdnn.kernels.tiles import LOSSES, Loss, Tiles
 from fracdnn.memory import reference
 from tests.slow import each_once
 
 pytest.importorskip("numba", reason="the compiled pass needs Numba")
 
+BIASES = (True, "scalar", False)
 DTYPES = [torch.float32, torch.float64]
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-4}
 SIGMA = {"tanh": torch.tanh, "relu": torch.relu}
@@ -99,14 +100,12 @@ class Case:
         known = [each for each in (y, K, b, W) if each is not None]
         slopes = dict(zip(map(id, known), torch.autograd.grad(value, known), strict=True))
         for to_start in (True, False):
-            found = self.tiles.loss(
-                Loss(kind, target, weight, smoothing), self.y, self.K, self.b, self.W, to_start=to_start
-            )
-            agree(torch.tensor(found.value, dtype=self.dtype), value.detach())
-            agree(found.outputs, outputs.detach())
-            assert (found.y is None) == (not to_start)
-            assert (found.b is None) == (b is None)
-            for mine, given in ((found.y, y), (found.K, K), (found.b, b), (found.W, W)):
+            loss = Loss(kind, target, weight, smoothing)
+            found, results, *slopes_found = self.tiles.loss(loss, self.y, self.K, self.b, self.W, to_start=to_start)
+            agree(torch.tensor(found, dtype=self.dtype), value.detach())
+            agree(results, outputs.detach())
+            assert [each is None for each in slopes_found] == [False, not to_start, False, b is None]
+            for mine, given in zip(slopes_found, (W, y, K, b), strict=True):
                 if mine is not None:
                     agree(mine, slopes[id(given)])
 
@@ -155,7 +154,7 @@ def all_results(case):
     target = torch.arange(case.n) % case.n_outputs
     loss = case.tiles.loss(Loss("cross_entropy", target, None, 0.1), case.y, case.K, case.b, case.W, to_start=True)
     parts = [case.tiles.forward(case.y, case.K, case.b), *case.tiles.gradients(case.cotangent, case.y, case.K, case.b)]
-    return [*parts, torch.tensor(loss.value), *loss[1:]]
+    return [*parts, torch.tensor(loss[0]), *loss[1:]]
 
 
 @pytest.fixture

@@ -9,11 +9,13 @@ from itertools import product
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
 from fracdnn.memory import (
     MemorylessPlan,
     chain,
+    choose_block,
     choose_compression,
     compressed,
     default_compress_tol,
@@ -21,9 +23,11 @@ from fracdnn.memory import (
     grid_plan,
     propagate,
     reference,
+    triton_sum,
 )
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.exact import ExactSum
+from fracdnn.memory.recomputation import segments
 from fracdnn.tracing import versions
 from tests.slow import each_once, slow_but
 
@@ -582,3 +586,24 @@ def test_the_tolerance_is_heeded():
         plan = problem.plan("compressed", learned=False, compress_tol=compress_tol)
         errors.append(relative(propagate(plan, problem.step, problem.x), exact))
     assert errors[0] > 10 * errors[1] > 100 * errors[2] > 0
+
+
+def test_the_block_on_a_gpu(monkeypatch):
+    """Triton's where its kernels can be used; operations that are transformed are plain ones."""
+    monkeypatch.setattr(triton_sum, "can_take", lambda state: True)
+    with FakeTensorMode():
+        state = torch.empty(2, 3, device="cuda")
+    assert choose_block(state) == triton_sum.BLOCK
+    with torch.autograd.forward_ad.dual_level():
+        assert choose_block(state) == 32
+
+
+def test_segments_may_be_single_layers():
+    assert segments(4, states=1, block=1) == [range(j, j + 1) for j in range(1, 5)]
+
+
+def test_a_plan_keeps_no_more_than_so_many_constants():
+    plan, made = MemorylessPlan(torch.ones(3, dtype=torch.float64)), []
+    for key in [*range(64), 0, 64, 0]:
+        plan.kept((key,), lambda key=key: made.append(key) or key)
+    assert made == [*range(65), 0]

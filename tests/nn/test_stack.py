@@ -642,6 +642,7 @@ BAD = [
         lambda: FractionalStack([*dense(), Poison(), *dense()])(batch(2, 4)),
         r"layer 6 \(Poison\) made the state not finite \(NaN or inf\); check its parameters and scale",
     ),
+    (lambda: FractionalStack([*dense(), Poison()])(batch(2, 4)), r"layer 6 \(Poison\) made the state not finite"),
     (
         lambda: FractionalStack([*dense(n_layers=70), Poison(), *dense()], order=1.0)(batch(2, 4)),
         r"layer 70 \(Poison\) made the state not finite",

@@ -270,6 +270,22 @@ def test_a_wrong_gradient_ends_in_a_failed_search_at_the_starting_point():
     assert float(loss) == 2.0
 
 
+@pytest.mark.parametrize("turned", [1e-30, -1.0], ids=["too short", "uphill"])
+def test_a_direction_that_leads_nowhere_is_given_up_for_steepest_descent(turned):
+    x, optimizer, _ = run(BFGS, quadratic, [1.0, 2.0], max_iter=3)
+    optimizer._direction.state["matrix"] *= turned
+    optimizer.max_iter = 1000
+
+    def closure():
+        optimizer.zero_grad()
+        loss = quadratic(x)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert optimizer.result.status is Status.CONVERGED
+
+
 def test_an_interrupt_leaves_the_best_point():
     x = torch.tensor([-1.2, 1.0], dtype=torch.float64, requires_grad=True)
     optimizer = BFGS([x], max_iter=100)

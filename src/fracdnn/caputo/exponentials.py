@@ -115,15 +115,12 @@ def _compress(order: torch.Tensor, min_lag: int, max_lag: int, compress_tol: flo
         approximation = torch.exp(-(lags - min_lag).unsqueeze(-1) * some_rates) @ ((1.0 - fixed) * weights)
         return float((approximation / exact - 1.0).abs().max())
 
-    def reduced(n_terms: int) -> tuple[torch.Tensor, torch.Tensor, float]:
+    # One by one: with too many directions rounding spoils the projection again, so this is no case for bisection.
+    for n_terms in range(1, len(rates) + 1):
         basis = directions[:, :n_terms]
         new_rates, rotation = torch.linalg.eigh(basis.T @ (rates.unsqueeze(-1) * basis))
         projection = rotation.T @ basis.T
-        return new_rates, projection, relative_error(new_rates, (projection @ amplitudes) ** 2)
-
-    # One by one: with too many directions rounding spoils the projection again, so this is no case for bisection.
-    for n_terms in range(1, len(rates) + 1):
-        new_rates, projection, error = reduced(n_terms)
+        error = relative_error(new_rates, (projection @ amplitudes) ** 2)
         if error <= compress_tol:
             break
     else:  # the quadrature itself is longer and safe
@@ -147,11 +144,8 @@ def _quadrature_rates(order: float, min_lag: int, max_lag: int, compress_tol: fl
 
 def _amplitudes(order: torch.Tensor, rates: torch.Tensor, spacing: float, min_lag: int) -> torch.Tensor:
     """b_i / √(1−order), from the terms b_i² of the trapezoidal rule at lag min_lag; smooth up to order 1."""
-    log_factor = math.log(spacing) - torch.lgamma(order)
-    log_terms = (
-        log_factor + (order - 1.0) * torch.log(rates) + 2.0 * torch.log(-torch.expm1(-rates)) - rates * (min_lag - 1)
-    )
-    return torch.exp(0.5 * log_terms)
+    log_terms = math.log(spacing) - torch.lgamma(order) + (order - 1.0) * torch.log(rates) - rates * (min_lag - 1)
+    return torch.exp(0.5 * log_terms + torch.log(-torch.expm1(-rates)))
 
 
 def _dominant_directions(
@@ -164,8 +158,7 @@ def _dominant_directions(
     if with_derivative:
         # ∂b/∂order is b · (log s)/2 up to a multiple of b; centered, so that it adds a new direction only.
         snapshots = snapshots / snapshots.norm(dim=1, keepdim=True)
-        log_rates = torch.log(rates)
-        center = (snapshots**2 * log_rates).sum(1, keepdim=True)
-        snapshots = torch.cat([snapshots, snapshots * (log_rates - center)])
+        center = (snapshots**2 * torch.log(rates)).sum(1, keepdim=True)
+        snapshots = torch.cat([snapshots, snapshots * (torch.log(rates) - center)])
     snapshots = snapshots / snapshots.norm(dim=1, keepdim=True)
     return torch.linalg.svd(snapshots.T, full_matrices=False).U

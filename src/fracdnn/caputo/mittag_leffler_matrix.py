@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.caputo.mittag_leffler_contour import evaluate
-from fracdnn.caputo.schur_parlett import schur_parlett
+from fracdnn.caputo.mittag_leffler import evaluate
+from fracdnn.caputo.schur_parlett import Scalar, schur_parlett
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.validation import check_numbers, check_one_order, check_positive_tensor
 
 _WORST_CONDITION = 1e5
-
-Scalar = Callable[[torch.Tensor], torch.Tensor]
 
 
 def mittag_leffler_matrix(
@@ -51,20 +49,14 @@ def mittag_leffler_matrix(
     factors = check_numbers(scale, "scale")
     if factors.is_complex():
         raise InvalidArgumentError("scale must hold real numbers, got complex ones; multiply A by them instead")
-    alpha, beta = (
-        check_one_order(order, largest=2, remedy="; choose a number above 0 and not above 2"),
-        check_positive_tensor(beta, "beta"),
-    )
+    alpha = check_one_order(order, largest=2, remedy="; choose a number above 0 and not above 2")
+    beta = check_positive_tensor(beta, "beta")
     if beta.dim():
         raise InvalidArgumentError(f"beta must be one number here, got shape {tuple(beta.shape)}; call once for each")
     n, device = matrices.shape[-1], matrices.device
-    result = _MatrixFunction.apply(
-        matrices.reshape(-1, n, n).to(torch.complex128),
-        factors.reshape(-1).to(device),
-        alpha.to(device),
-        beta.to(device),
-        None,
-    ).reshape(*matrices.shape[:-2], *factors.shape, n, n)
+    numbers = (each.to(device) for each in (factors.reshape(-1), alpha, beta))
+    result = _MatrixFunction.apply(matrices.reshape(-1, n, n).to(torch.complex128), *numbers, None)
+    result = result.reshape(*matrices.shape[:-2], *factors.shape, n, n)
     result = result if matrices.is_complex() else result.real
     kept = isinstance(A, torch.Tensor) and (A.is_floating_point() or A.is_complex())
     return result.to(A.dtype) if kept else result
@@ -96,33 +88,32 @@ class _MatrixFunction(torch.autograd.Function):
     def backward(ctx, gradient):
         _first_only(ctx.by)
         matrices, scales, alpha, beta = ctx.saved_tensors
-        by_matrices = by_scales = by_alpha = by_beta = None
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        found: list[torch.Tensor | None] = [None] * 5
+        if any(ctx.needs_input_grad[:2]):
             adjoint = _Derivative.apply(matrices.mH, scales, gradient, alpha, beta)
-            by_matrices = (adjoint * scales[:, None, None]).sum(1)
-            by_scales = (adjoint.conj() * matrices.unsqueeze(1)).real.sum((0, 2, 3))
-        if ctx.needs_input_grad[2]:
-            by_alpha = (gradient.conj() * _MatrixFunction.apply(matrices, scales, alpha, beta, 1)).real.sum()
-        if ctx.needs_input_grad[3]:
-            by_beta = (gradient.conj() * _MatrixFunction.apply(matrices, scales, alpha, beta, 2)).real.sum()
-        return by_matrices, by_scales, by_alpha, by_beta, None
+            found[0] = (adjoint * scales[:, None, None]).sum(1)
+            found[1] = (adjoint.conj() * matrices.unsqueeze(1)).real.sum((0, 2, 3))
+        for by in (1, 2):
+            if ctx.needs_input_grad[by + 1]:
+                slope = _MatrixFunction.apply(matrices, scales, alpha, beta, by)
+                found[by + 1] = (gradient.conj() * slope).real.sum()
+        return tuple(found)
 
     @staticmethod
     def jvp(ctx, matrices_dot, scales_dot, alpha_dot, beta_dot, _):
         _first_only(ctx.by)
         matrices, scales, alpha, beta = ctx.saved_tensors
-        total = matrices.new_zeros(len(matrices), len(scales), *matrices.shape[1:])
-        if matrices_dot is not None or scales_dot is not None:
-            direction = total
-            if matrices_dot is not None:
-                direction = direction + scales[:, None, None] * matrices_dot.unsqueeze(1)
-            if scales_dot is not None:
-                direction = direction + scales_dot[:, None, None] * matrices.unsqueeze(1)
-            total = total + _Derivative.apply(matrices, scales, direction, alpha, beta)
+        directions, parts = [], []
+        if matrices_dot is not None:
+            directions.append(scales[:, None, None] * matrices_dot.unsqueeze(1))
+        if scales_dot is not None:
+            directions.append(scales_dot[:, None, None] * matrices.unsqueeze(1))
+        if directions:
+            parts.append(_Derivative.apply(matrices, scales, sum(directions), alpha, beta))
         for by, tangent in ((1, alpha_dot), (2, beta_dot)):
             if tangent is not None:
-                total = total + tangent * _MatrixFunction.apply(matrices, scales, alpha, beta, by)
-        return total
+                parts.append(tangent * _MatrixFunction.apply(matrices, scales, alpha, beta, by))
+        return sum(parts)
 
     @staticmethod
     def vmap(info, dims, *inputs):
@@ -141,10 +132,8 @@ class _Derivative(torch.autograd.Function):
         n, one = matrices.shape[-1], torch.ones_like(scales[:1])
         for at in torch.nonzero(~good).flatten().tolist():
             for number, scale in enumerate(scales):
-                scaled = scale * matrices[at]
-                doubled = torch.cat(
-                    [torch.cat([scaled, directions[at, number]], 1), torch.cat([torch.zeros_like(scaled), scaled], 1)]
-                )
+                doubled = torch.block_diag(scale * matrices[at], scale * matrices[at])
+                doubled[:n, n:] = directions[at, number]
                 result[at, number] = schur_parlett(doubled, one, lambda z: evaluate(z, alpha, beta))[0, :n, n:]
         return result
 

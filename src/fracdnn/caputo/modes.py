@@ -14,7 +14,7 @@ accuracy. Relative error for t in [shortest, longest], measured for orders 0.02 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -65,12 +65,9 @@ class Modes:
 
     def to(self, device: torch.device) -> "Modes":
         """The same on a device."""
-        return replace(
-            self,
-            rates=self.rates.to(device),
-            quadrature=self.quadrature.to(device),
-            moments_to_weights=self.moments_to_weights.to(device),
-        )
+        tensors = (self.rates, self.quadrature, self.moments_to_weights)
+        rates, quadrature, moments = (each.to(device) for each in tensors)
+        return Modes(rates, quadrature, moments, self.cut, self.top)
 
 
 def kernel_modes(shortest: float, longest: float, tolerance: float) -> Modes:
@@ -78,16 +75,12 @@ def kernel_modes(shortest: float, longest: float, tolerance: float) -> Modes:
 
     Times are rounded outward to powers of two, so that like solves share their modes.
     """
-    octaves = (math.floor(math.log2(shortest)), math.ceil(math.log2(longest)))
-    return _modes(*octaves, next((nodes for nodes, error in ACCURACY.items() if error <= tolerance), max(ACCURACY)))
+    nodes = next((nodes for nodes, error in ACCURACY.items() if error <= tolerance), max(ACCURACY))
+    return _modes(2.0 ** math.floor(math.log2(shortest)), 2.0 ** math.ceil(math.log2(longest)), nodes)
 
 
 @lru_cache(maxsize=64)
-def _modes(first_octave: int, last_octave: int, nodes: int) -> Modes:
-    return outside_of_modes(lambda: _made(2.0**first_octave, 2.0**last_octave, nodes))
-
-
-def _made(shortest: float, longest: float, nodes: int) -> Modes:
+def _modes(shortest: float, longest: float, nodes: int) -> Modes:
     cut = 1.0 / longest
     lobatto = (1.0 - np.cos(np.arange(_LOW + 1) * math.pi / _LOW)) / 2.0
     points, weights = np.polynomial.legendre.leggauss(nodes)
@@ -96,10 +89,6 @@ def _made(shortest: float, longest: float, nodes: int) -> Modes:
     half = begins[:, None] * (_RATIO - 1.0) / 2.0
     beyond = (begins[:, None] + half * (1.0 + points)).ravel()
     inverse = np.linalg.inv(np.polynomial.legendre.legvander(2.0 * lobatto - 1.0, _LOW).T)
-    return Modes(
-        torch.from_numpy(np.concatenate([cut * lobatto, beyond])),
-        torch.from_numpy((half * weights).ravel()),
-        torch.from_numpy(inverse),
-        cut,
-        begins[-1] * _RATIO,
-    )
+    arrays = (np.concatenate([cut * lobatto, beyond]), (half * weights).ravel(), inverse)
+    rates, quadrature, moments = outside_of_modes(lambda: [torch.from_numpy(each) for each in arrays])
+    return Modes(rates, quadrature, moments, cut, begins[-1] * _RATIO)

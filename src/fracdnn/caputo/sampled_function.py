@@ -16,13 +16,7 @@ import torch
 
 from fracdnn.caputo.weights import gamma, lag_increments, power_increments
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.validation import (
-    check_choice,
-    check_floating,
-    check_one_order,
-    check_step_size,
-    check_times,
-)
+from fracdnn.validation import check_choice, check_floating, check_one_order, check_step_size, check_times
 
 Samples = TypeVar("Samples", np.ndarray, torch.Tensor)
 
@@ -105,7 +99,7 @@ def _slope_sum(values: torch.Tensor, times: torch.Tensor, exponent: torch.Tensor
         step = (times[-1] - times[0]) / steps.numel()
         sums = _causal_convolution(step**exponent * lag_increments(exponent, steps.numel()), slopes)
     else:
-        sums = power_increments(times, exponent) @ slopes
+        sums = power_increments(steps, times[1:].unsqueeze(-1) - times[1:], exponent) @ slopes
     sums = sums / gamma(1.0 + exponent)
     return torch.cat([torch.zeros_like(values[:1]), sums.reshape(values[1:].shape)])
 

@@ -10,6 +10,7 @@ a circle: f is entire. The equation stays as it is if T is scaled, so all scales
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -18,21 +19,19 @@ import torch
 _CLOSE, _CLOSE_IN_MATRIX = 0.1, 1e-5
 _CIRCLE = 64
 _TERMS = 40
+Scalar = Callable[[torch.Tensor], torch.Tensor]
 
 
-def schur_parlett(
-    matrix: torch.Tensor, scales: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
+def schur_parlett(matrix: torch.Tensor, scales: torch.Tensor, function: Scalar) -> torch.Tensor:
     """f(scale·A) for each scale, [t, n, n], of one complex matrix; f is entire."""
     form, vectors, ends = _ordered_schur(matrix.detach().cpu().numpy())
-    n_blocks = len(ends) - 1
-    blocks = [slice(ends[i], ends[i + 1]) for i in range(n_blocks)]
+    blocks = [slice(*each) for each in pairwise(ends)]
     triangle = torch.from_numpy(form)
     times = scales.detach().cpu()
     result = torch.zeros(len(times), *triangle.shape, dtype=triangle.dtype)
     for i in blocks:
         result[:, i, i] = _atomic(triangle[i, i], times, function)
-    for distance in range(1, n_blocks):
+    for distance in range(1, len(blocks)):
         for i, j in zip(blocks, blocks[distance:], strict=False):
             between = slice(i.stop, j.start)
             right = result[:, i, i] @ triangle[i, j] - triangle[i, j] @ result[:, j, j]
@@ -69,32 +68,24 @@ def _clusters(eigenvalues: np.ndarray, size: float) -> list[int]:
     return labels
 
 
-def _atomic(
-    block: torch.Tensor, scales: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
+def _atomic(block: torch.Tensor, scales: torch.Tensor, function: Scalar) -> torch.Tensor:
     n = len(block)
     center = block.diagonal().mean()
     if n == 1:
         return function(scales * center).reshape(-1, 1, 1)
-    rest = block - center * torch.eye(n, dtype=block.dtype)
-    spread = float(rest.diagonal().abs().max())
-    angles = torch.exp(2j * np.pi * torch.arange(_CIRCLE, dtype=torch.float64) / _CIRCLE)
-    coefficients, radius = _coefficients(scales * center, scales.abs() * spread, angles, function)
-    result = torch.zeros(len(scales), n, n, dtype=block.dtype)
     eye = torch.eye(n, dtype=block.dtype)
+    rest = block - center * eye
+    coefficients, radius = _coefficients(scales * center, scales.abs() * rest.diagonal().abs().max(), function)
+    result = torch.zeros(len(scales), n, n, dtype=block.dtype)
     scaled = (scales / radius)[:, None, None] * rest
     for k in range(_TERMS - 1, -1, -1):
         result = result @ scaled + coefficients[:, k, None, None] * eye
     return result
 
 
-def _coefficients(
-    centers: torch.Tensor,
-    spreads: torch.Tensor,
-    angles: torch.Tensor,
-    function: Callable[[torch.Tensor], torch.Tensor],
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _coefficients(centers: torch.Tensor, spreads: torch.Tensor, function: Scalar) -> tuple[torch.Tensor, torch.Tensor]:
     """Taylor coefficients of r ↦ f(center + radius·r), and the radius: the largest on which f grows little."""
+    angles = torch.exp(2j * np.pi * torch.arange(_CIRCLE, dtype=torch.float64) / _CIRCLE)
     radius = torch.maximum(0.5 * (centers.abs() + 1), 4 * spreads)
     values = function(centers[:, None] + radius[:, None] * angles)
     middle = function(centers).abs()
@@ -110,6 +101,5 @@ def _coefficients(
 def _sylvester(left: torch.Tensor, right: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
     """X with left·X − X·right = side, for every side [t, p, q]."""
     p, q = sides.shape[-2:]
-    by_left = torch.kron(left.contiguous(), torch.eye(q, dtype=left.dtype))
-    system = by_left - torch.kron(torch.eye(p, dtype=left.dtype), right.mT.contiguous())
+    system = torch.kron(left.contiguous(), torch.eye(q)) - torch.kron(torch.eye(p), right.mT.contiguous())
     return torch.linalg.solve(system, sides.reshape(-1, p * q).mT).mT.reshape(sides.shape)

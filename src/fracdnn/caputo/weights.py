@@ -14,9 +14,7 @@ that require gradients. For weights by lag an order of shape S gives shape S + (
 """
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
@@ -28,17 +26,8 @@ Number = float | torch.Tensor
 _SERIES_TERMS = 27
 # … and after so few from this lag on.
 _FAR_LAG, _FAR_TERMS = 32, 6
-_LANCZOS = (
-    0.99999999999980993,
-    676.5203681218851,
-    -1259.1392167224028,
-    771.32342877765313,
-    -176.61502916214059,
-    12.507343278686905,
-    -0.13857109526572012,
-    9.9843695780195716e-6,
-    1.5056327351493116e-7,
-)
+_LANCZOS = [0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059]
+_LANCZOS += [12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7]
 
 
 def l1_weights(order: Number, n: int) -> torch.Tensor:
@@ -74,13 +63,10 @@ def l1_differences(order: Number, n: int) -> torch.Tensor:
 
 
 def _differences(order: torch.Tensor, n: int) -> torch.Tensor:
-    first = -2.0 * torch.expm1(-order * math.log(2.0))
-    parts = [first.unsqueeze(-1)]
-    for begin, end, n_terms in ((2, min(n + 1, _FAR_LAG), _SERIES_TERMS), (_FAR_LAG, n + 1, _FAR_TERMS)):
-        if begin < end:
-            lags = torch.arange(begin, end, dtype=torch.float64, device=order.device)
-            parts.append(far_differences(order, lags, n_terms))
-    return torch.cat(parts, dim=-1)[..., :n]
+    first = -2.0 * torch.expm1(-order * math.log(2.0)).unsqueeze(-1)
+    lags = torch.arange(2, max(n + 1, 2), dtype=torch.float64, device=order.device)
+    near, far = lags[: _FAR_LAG - 2], lags[_FAR_LAG - 2 :]
+    return torch.cat([first, far_differences(order, near), far_differences(order, far, _FAR_TERMS)], dim=-1)[..., :n]
 
 
 def far_differences(order: torch.Tensor, lags: torch.Tensor, n_terms: int = _SERIES_TERMS) -> torch.Tensor:
@@ -150,43 +136,17 @@ def memory_matrix(order: Number, n_layers: int) -> torch.Tensor:
 
 
 def quick_memory_matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
-    """`memory_matrix` for one order, on the CPU, which training changes in each step; absolute error below 1e-14.
+    """`memory_matrix` for one order that changes in each step of a training; absolute error below 1e-14.
 
-    The formulas above take some seventy operations, and as many on the way back: longer than a step of a small network.
+    The formulas above take some seventy operations, and as many on the way back.
     """
-    return _QuickMatrix.apply(order, n_layers, 0)
-
-
-class _QuickMatrix(torch.autograd.Function):
-    """The weights, or a derivative of them by the order."""
-
-    @staticmethod
-    def forward(ctx: Any, order: torch.Tensor, n_layers: int, derivative: int) -> torch.Tensor:
-        ctx.save_for_backward(order)
-        ctx.which = n_layers, derivative
-        return _quick_value(order, n_layers, derivative)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (order,), (n_layers, derivative) = ctx.saved_tensors, ctx.which
-        # A graph where one is needed; else numbers, which all transforms of a backward pass can take.
-        slope = _QuickMatrix.apply if torch.is_grad_enabled() else _quick_value
-        return (cotangent * slope(order, n_layers, derivative + 1)).sum(), None, None
-
-
-def _quick_value(order: torch.Tensor, n_layers: int, derivative: int) -> torch.Tensor:
-    """By D_k = log(m+1) D_{k−1} + log(1+1/m) m^p (log m)^(k−1) for the derivatives of a_m by p, which do not cancel."""
-    exponent, lags = 1.0 - float(order), np.arange(1.0, n_layers)
-    logs, growth, powers = np.log(lags), np.log1p(1.0 / lags), lags**exponent
-    later = powers * np.expm1(exponent * growth)
-    for k in range(derivative):
-        later = (logs + growth) * later + growth * powers * logs**k
-    increments = (-1.0) ** derivative * np.concatenate([[float(derivative == 0)], later])
-    by_lag, rows = np.zeros(2 * n_layers + 1), np.arange(n_layers)  # 0 at lags that are not positive, from the end
-    by_lag[1:n_layers] = increments[:-1] - increments[1:]
-    matrix = by_lag[rows[:, None] + 1 - rows]
-    matrix[:, 0] = increments
-    return torch.from_numpy(matrix)
+    increments = lag_increments(1.0 - order, n_layers)
+    by_lag = increments[:-1] - increments[1:]
+    # Repeated with a period of 2N − 1 and cut into rows of one less: each is the one above, a place further.
+    period = torch.cat([by_lag[:1], torch.zeros_like(increments), by_lag[1:].flip(0)])
+    shape = (n_layers, 2 * n_layers - 2)
+    rows = period.expand(n_layers, -1).reshape(-1)[: math.prod(shape)].view(shape)
+    return torch.cat([increments.unsqueeze(1), rows[:, 1:n_layers]], dim=1)
 
 
 def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
@@ -204,7 +164,7 @@ def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
 def _grid_weights(order: torch.Tensor, steps: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
     _check_orders(order, steps.numel())
     row_order = order.unsqueeze(-1) if order.dim() else order
-    weights = _increments(steps, distance, 1.0 - row_order) / steps * steps.unsqueeze(-1) ** row_order
+    weights = power_increments(steps, distance, 1.0 - row_order) / steps * steps.unsqueeze(-1) ** row_order
     # τ^order / τ · τ^p is 1 up to rounding; as a constant it is exact, and has the right gradient: none.
     return torch.where(torch.eye(steps.numel(), dtype=torch.bool, device=weights.device), 1.0, weights)
 
@@ -231,24 +191,17 @@ def _differences_of_columns(weights: torch.Tensor) -> torch.Tensor:
     return torch.cat([weights[:, :1], weights.diff(dim=-1)], dim=-1).tril()
 
 
-def power_increments(t: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+def power_increments(steps: torch.Tensor, distance: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     """(t_j − t_{k−1})^exponent − (t_j − t_k)^exponent for 1 ≤ k ≤ j ≤ N, lower triangular [N, N].
 
-    The kernel of both the L1 derivative (exponent 1 − order) and the product-trapezoidal integral
-    (exponent 1 + order). As d^e · expm1(e · log1p(τ_k/d)), d = t_j − t_k, it does not cancel for old k.
+    From steps τ_k and distances d = t_j − t_k, as d^e · expm1(e · log1p(τ_k/d)), which does not cancel for old k. The
+    kernel of both the L1 derivative (exponent 1 − order) and the product-trapezoidal integral (exponent 1 + order).
     """
-    return _increments(t.diff(), t[1:].unsqueeze(-1) - t[1:], exponent)
-
-
-def _increments(steps: torch.Tensor, distance: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """The same from steps τ_k and distances t_j − t_k."""
-    n = steps.numel()
-    below = torch.ones(n, n, dtype=torch.bool, device=steps.device).tril(-1)
+    below = torch.ones_like(distance, dtype=torch.bool).tril(-1)
     distance = torch.where(below, distance, 1.0)
     older = distance**exponent * torch.expm1(exponent * torch.log1p(steps / distance))
-    diagonal = torch.eye(n, dtype=torch.bool, device=steps.device)
-    newest = (steps.unsqueeze(-1) ** exponent).expand(n, n)
-    return torch.where(below, older, torch.where(diagonal, newest, 0.0))
+    newest = (steps.unsqueeze(-1) ** exponent).expand_as(distance)
+    return torch.where(below, older, newest).tril()
 
 
 def _check_orders(order: torch.Tensor, n_rows: int) -> None:

@@ -22,7 +22,6 @@ from fracdnn.kernels.threads import MAX_THREADS, on_threads
 
 ACTIVATIONS = {"tanh": codes.TANH, "relu": codes.RELU}
 LOSSES = {"cross_entropy": codes.CROSS_ENTROPY, "squared_error": codes.SQUARED_ERROR}
-BIASES = (True, "scalar", False)
 _NO_LABELS = np.empty(0, np.int64)
 
 # A pass with fewer multiplications, less than a millisecond, gains little or nothing from a second thread.
@@ -41,28 +40,14 @@ class Loss(NamedTuple):
     label_smoothing: float
 
 
-class LossGradients(NamedTuple):
-    """A loss, the outputs it was taken of, and its gradients: `y` is None unless requested, `b` where there is no b.
-
-    The gradients of K, b and W are views of one row of memory.
-    """
-
-    value: float
-    outputs: torch.Tensor
-    y: torch.Tensor | None
-    K: torch.Tensor
-    b: torch.Tensor | None
-    W: torch.Tensor
-
-
 class Tiles:
     """A network of N layers, and n ≥ 1 samples, as the kernel takes them.
 
     The dtype is one that has a kernel. `weights` is None at order 1, else a pair of [N, N] tensors: H of the forward
     history sum, and H_{N−k, N−n} in row n and column k for the adjoint one. `factors` are the N step factors.
-    `activation` is one of `ACTIVATIONS`, and `bias` one of `BIASES`. The parameters come with each call: K [N, width,
-    width], and b [N, width] for the bias True, [N] for "scalar", None for False. All tensors are on the CPU
-    and of one dtype. They need not be contiguous.
+    `activation` is one of `ACTIVATIONS`. The parameters come with each call: K [N, width, width], and b [N, width] for
+    the `bias` True, [N] for "scalar", None for False. All tensors are on the CPU and of one dtype. They need not be
+    contiguous.
 
     Several Python threads may use one object at the same time. `threads_used` says how many threads shared the latest
     call.
@@ -124,10 +109,11 @@ class Tiles:
         W: torch.Tensor,
         *,
         to_start: bool,
-    ) -> LossGradients | None:
-        """A loss of outputs W Y_N, W [n_outputs, width], and its gradients, that of y only where `to_start`.
+    ) -> tuple[Any, ...] | None:
+        """A loss of outputs W Y_N, W [n_outputs, width], the outputs, and the gradients of W, y, K and b.
 
-        None where a label has no output, or the loss is not finite: finding out what is wrong is left to the caller.
+        That of y is None unless `to_start`; those of parameters are views of one row. None in place of all where a
+        label has no output, or the loss is not finite: finding out what is wrong is left to the caller.
         """
         (n, width), n_outputs = self._shape, len(W)
         labels, targets, shares = _NO_LABELS, self._none, self._equal_shares
@@ -145,7 +131,7 @@ class Tiles:
             return None
         of_W = torch.from_numpy(row[self._n_K + self._n_b : -1].reshape(n_outputs, width))
         of_y = torch.from_numpy(start) if to_start else None
-        return LossGradients(value, torch.from_numpy(outputs), of_y, *self._split(row), of_W)
+        return value, torch.from_numpy(outputs), of_W, of_y, *self._split(row)
 
     def _run(
         self, given: tuple[Any, ...], start: np.ndarray, kind: int, *task: Any, W: Any = None, cotangent: Any = None

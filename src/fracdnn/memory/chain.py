@@ -107,7 +107,7 @@ class _Walk:
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """The last state and, for a trajectory, all that the layers make; `position` is that of the history here."""
         step, tape, factors, transformed = self.step, self.tape, self.tape.factors, self.transformed
-        last, states, unchecked = layers[-1], [], [y]
+        states, unchecked = [], [y]
         looks = y.is_cpu and not transformed and not again  # on another device a look would wait for it
         for j in layers:
             if transformed:
@@ -127,7 +127,7 @@ class _Walk:
                 y = history.advance(j, change, factors[j - 1])
             if looks:
                 unchecked.append(y)
-                if j % _CHECK_EVERY == 0 or j == last:
+                if j % _CHECK_EVERY == 0 or j == layers[-1]:
                     _check_finite(unchecked, j + 1 - len(unchecked), self.name)
                     unchecked = []
             if self.trajectory:
@@ -194,8 +194,7 @@ class BackwardPass:
         plan, plain = tape.plan, torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
         self._plan, self._plain, self.top = plan, plain, top
         self.factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else plan.scales(cotangent)
-        made = plan.plain_adjoint_sum(top, cotangent) if plain else plan.adjoint_sum(top, cotangent)
-        self.exchange = made.exchange
+        self.exchange = (plan.plain_sum(cotangent, top) if plain else plan.adjoint_sum(top, cotangent)).exchange
         # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
         self._gradients: tuple[torch.Tensor, ...] = ()

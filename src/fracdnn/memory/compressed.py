@@ -191,9 +191,9 @@ class CompressedSum(BufferedSum):
         rows, begin = len(block), int(n == 0)
         if self._transposed:
             torch.mm(weights.far[:rows], self._far[:-1], out=block)
-            return
-        oldest = weights.oldest[n + begin - 1 : n + rows - 1].unsqueeze(-1)
-        torch.mm(torch.cat([weights.far[begin:rows], oldest], dim=1), self._far, out=block[begin:])
+        else:
+            oldest = weights.oldest[n + begin - 1 : n + rows - 1].unsqueeze(-1)
+            torch.mm(torch.cat([weights.far[begin:rows], oldest], dim=1), self._far, out=block[begin:])
 
     def _add_to_running_sum(self, n: int, block: torch.Tensor) -> None:
         """The transposed sum's last row is Σ_k a_{N−1−k} x_k: gathered block by block."""

@@ -74,9 +74,9 @@ class ExactSum(BufferedSum):
         self._weights, self._matrix = weights, weights.matrix
         self.n_rows = len(self._matrix)
         self._levels = levels_for(self.n_rows, state)
-        self._shape, layout = state.shape, memory_format(state)
+        layout = memory_format(state)
         self._flat = buffer(state, self.n_rows + 1, state.numel())
-        self._history = rows_as_states(self._flat, self._shape, layout)
+        self._history = rows_as_states(self._flat, state.shape, layout)
         self._slots = self._history.unbind(0)
         # Then a row is one operation; autocast would take a part in it.
         self._by_rows = (
@@ -96,7 +96,7 @@ class ExactSum(BufferedSum):
         if not self._by_rows:
             return super().follow(n, state)
         self._slots[n].copy_(state)
-        return torch.mm(self._weights.rows[n], self._flat[: n + 1]).view(self._shape)
+        return torch.mm(self._weights.rows[n], self._flat[: n + 1]).view_as(state)
 
     def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
         """Later states may be missing in the history, where a pass was broken off."""
@@ -105,7 +105,7 @@ class ExactSum(BufferedSum):
             begin = n - n % size
             self._history[start:begin].copy_(history[start:begin])
             if begin < n:  # all of a block that began before, by the same product, to the same bits
-                self._pull(begin, min(begin + size, self.n_rows + 1), start, begin)
+                self._pull(begin, begin + size, start, begin)
             start = begin
 
     def _take(self, n: int, state: torch.Tensor) -> None:
@@ -118,12 +118,12 @@ class ExactSum(BufferedSum):
         start = 0
         for size in self._levels:
             if n % size == 0:
-                self._pull(n, min(n + size, self.n_rows + 1), start, n)
+                self._pull(n, n + size, start, n)
             start = n - n % size
         return fresh_alias(self._slots[n])
 
     def _pull(self, n: int, end: int, start: int, stop: int) -> None:
-        """Bring states start … stop−1 into rows n … end−1, which are untouched memory where start is 0."""
+        """Bring states start … stop−1 into rows n … end−1, as many as there are: untouched memory where start is 0."""
         if start == stop:
             return
         weights = self._matrix[n - 1 : end - 1, start:stop]

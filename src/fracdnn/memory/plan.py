@@ -7,7 +7,6 @@ tensors are attached to the graph, and `learned_gradients` gives what flows back
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -18,10 +17,9 @@ from fracdnn.caputo.weights import quick_memory_matrix, step_factor
 from fracdnn.memory.choose_sum import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum, ExactWeights
-from fracdnn.memory.functional import FunctionalSum
-from fracdnn.memory.sums import HistorySum, MemorylessSum, WideSum, as_rows, wide
+from fracdnn.memory.sums import FunctionalSum, HistorySum, MemorylessSum, WideSum, as_rows, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
-from fracdnn.tracing import being_transformed, carries_derivative, outside_of_modes, values_are_unknown
+from fracdnn.tracing import carries_derivative, outside_of_modes, values_are_unknown
 
 # Batches of other sizes keep other things: not without end.
 _KEPT = 64
@@ -45,13 +43,17 @@ class MemoryPlan(ABC):
             self.factor_numbers = factors.tolist()
         self._kept: dict[tuple[Any, ...], Any] = {}
 
-    @abstractmethod
     def forward_sum(self, state: torch.Tensor) -> HistorySum:
         """The sum of the weights over Y_0, Y_1, …, for states like this one."""
+        return self._sum(state, None)
 
-    @abstractmethod
     def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
         """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
+        return self._sum(state, top)
+
+    @abstractmethod
+    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
+        """The adjoint sum from a top, or the forward sum without."""
 
     @abstractmethod
     def matrix(self) -> torch.Tensor:
@@ -67,14 +69,11 @@ class MemoryPlan(ABC):
         resumed.resume(begin, state.detach(), *position)
         return resumed
 
-    def plain_sum(self, state: torch.Tensor) -> HistorySum:
-        """`forward_sum` in plain operations, attached to the graph."""
-        return _widened(state, lambda wide: FunctionalSum(self.matrix().to(wide.device)))
-
-    def plain_adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        """`adjoint_sum` in plain operations, attached to the graph."""
-        skip = self.n_layers - top
-        return _widened(state, lambda wide: FunctionalSum(_transposed(self.matrix())[skip:, skip:].to(wide.device)))
+    def plain_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+        """The same in plain operations, attached to the graph; with `top`, the adjoint sum."""
+        matrix, skip = self.matrix(), self.n_layers - (top or self.n_layers)
+        matrix = matrix if top is None else _transposed(matrix)[skip:, skip:]
+        return _widened(state, lambda wide: FunctionalSum(matrix.to(wide.device)))
 
     def learned_gradients(
         self, states: Rows, adjoints: Rows, changes: Rows, begin: int = 1, position: Rows = ()
@@ -122,13 +121,10 @@ class MemorylessPlan(MemoryPlan):
         super().__init__(factors)
         self._skip = skip
 
-    def forward_sum(self, state: torch.Tensor) -> HistorySum:
+    def _sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
-    def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return MemorylessSum(skip=self._skip)
-
-    plain_sum, plain_adjoint_sum = forward_sum, adjoint_sum
+    plain_sum = _sum
 
     def matrix(self) -> torch.Tensor:
         return torch.eye(self.n_layers, dtype=torch.float64, device=self.factors.device) * self._skip
@@ -144,11 +140,8 @@ class ExactPlan(MemoryPlan):
         super().__init__(factors, matrix)
         self._matrix = matrix
 
-    def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        return _widened(state, lambda wide: ExactSum(self._weights(wide, "forward"), wide))
-
-    def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return _widened(state, lambda wide: ExactSum(self._weights(wide, "adjoint", self.n_layers - top), wide))
+    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
+        return _widened(state, lambda wide: ExactSum(self._weights(wide, top), wide))
 
     def matrix(self) -> torch.Tensor:
         return self._matrix
@@ -162,18 +155,19 @@ class ExactPlan(MemoryPlan):
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """The weights as numbers only, in the dtype and on the device of a state."""
-        return self._weights(like, "forward").matrix
+        return self._weights(like, None).matrix
 
     def adjoint_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""
-        return self._weights(like, "adjoint").matrix
+        return self._weights(like, self.n_layers).matrix
 
-    def _weights(self, like: torch.Tensor, way: str, skip: int = 0) -> ExactWeights:
+    def _weights(self, like: torch.Tensor, top: int | None) -> ExactWeights:
         def make() -> ExactWeights:
-            matrix = self._matrix.detach() if way == "forward" else _transposed(self._matrix.detach())
-            return ExactWeights(matrix.to(like).contiguous())
+            matrix = self._matrix.detach()
+            return ExactWeights((matrix if top is None else _transposed(matrix)).to(like).contiguous())
 
-        weights = self.kept((way, *kind_of(like)), make)
+        weights = self.kept(("weights", top is None, *kind_of(like)), make)
+        skip = 0 if top is None else self.n_layers - top
         return ExactWeights(weights.matrix[skip:, skip:]) if skip else weights
 
 
@@ -186,19 +180,13 @@ class CompressedPlan(MemoryPlan):
         super().__init__(factors, weights.own, weights.previous, weights.far, weights.oldest)
         self._weights, self._order, self._sums = weights, order, sums
 
-    def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        return self._sum(state, self.n_layers, transposed=False)
-
-    def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        return self._sum(state, top, transposed=True)
-
-    def _sum(self, state: torch.Tensor, n_rows: int, *, transposed: bool) -> HistorySum:
+    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
+        weights = self._cast_weights(state)
+        rows: Any = {"n_rows": top or self.n_layers, "transposed": top is not None}
         if choose_triton(self._sums, state, self._weights.block):
-            weights = self._cast_weights(state)
             read = self.kept(("kernels", *kind_of(weights.own)), lambda: KernelWeights.of(weights))
-            return TritonCompressedSum(read, state, n_rows, transposed=transposed)
-        make = partial(CompressedSum, self._cast_weights(state), n_rows=n_rows, transposed=transposed)
-        return _widened(state, make)
+            return TritonCompressedSum(read, state, **rows)
+        return _widened(state, lambda wide: CompressedSum(weights, wide, **rows))
 
     def matrix(self) -> torch.Tensor:
         return memory_matrix(self._order, self.n_layers)
@@ -245,15 +233,10 @@ def equal_steps_plan(
     """A plan for one step size and one order, or an order for each layer."""
     factors = step_factor(order, step_size).expand(n_layers).contiguous()  # a view would make torch.export.save warn
     if not compress:
-        return ExactPlan(factors, _matrix(order, n_layers))
+        changes = order.requires_grad and not order.dim()
+        return ExactPlan(factors, (quick_memory_matrix if changes else memory_matrix)(order, n_layers))
     weights = compressed_weights(order, n_layers, compress_tol, block=block)
     return CompressedPlan(factors, weights, order, sums)
-
-
-def _matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
-    """All weights; where the order is learned, and so another one in each pass, in a quicker way."""
-    changing = order.requires_grad and order.dim() == 0 and order.is_cpu and not being_transformed()
-    return quick_memory_matrix(order, n_layers) if changing else memory_matrix(order, n_layers)
 
 
 def steps_plan(order: torch.Tensor, steps: torch.Tensor) -> MemoryPlan:

@@ -59,6 +59,5 @@ def _alike(end: torch.Tensor, noted: torch.Tensor, begin: torch.Tensor) -> bool:
     kind = end.device.type
     coarsest = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else end.dtype
     tolerance = max(torch.finfo(coarsest).eps, torch.finfo(end.dtype).eps) ** 0.5
-    size = torch.stack([end, noted, begin.to(end.dtype)]).abs().amax(0)
-    size = size.amax(0, keepdim=True) if size.dim() > 1 else size
+    size = torch.stack([end, noted, begin.to(end.dtype)]).abs().amax((0, 1) if end.dim() > 1 else 0)
     return not bool((~((end - noted).abs() <= tolerance * size) & noted.isfinite()).any())

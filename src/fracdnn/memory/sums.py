@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import torch
 
+_BLOCK = 16  # of a sum in plain operations
+
 
 class HistorySum(ABC):
     """A causal weighted sum over a growing sequence of states x_0, x_1, …: row n is Σ_{k<n} M_nk x_k.
@@ -35,10 +37,6 @@ class HistorySum(ABC):
         """Take x_n; returns row n + 1, and scale · x_n in a dtype: tensors of their own."""
         product = state * scale
         return self.follow(n, state), product if product.dtype is dtype else product.to(dtype)
-
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        """Make x_n = row n + change and return scale · x_n; x_n itself is for later rows only."""
-        return self.advance(n, change, 1.0) * scale
 
     def position(self, n: int) -> tuple[torch.Tensor, ...]:
         """What row n and later ones need of the states before the last; nobody writes into it."""
@@ -74,6 +72,54 @@ class MemorylessSum(HistorySum):
         return state if self._skip else torch.zeros_like(state)
 
 
+class FunctionalSum(HistorySum):
+    """Row n of a lower triangular matrix in plain operations, as compilers, transforms and second derivatives need it.
+
+    Blocked like `exact`, without buffers that are written twice. Always by the full weights, whatever the depth.
+    """
+
+    def __init__(self, matrix: torch.Tensor) -> None:
+        self._matrix = matrix
+        self._full_blocks: list[torch.Tensor] = []
+        self._block: list[torch.Tensor] = []
+        self._started: Sequence[torch.Tensor | None] = [None] * _BLOCK
+
+    def first(self, state: torch.Tensor) -> torch.Tensor:
+        self._block.append(state)
+        return state
+
+    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
+        row = self._row(n)
+        return self.first(row + (factor * change).to(row.dtype))
+
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
+        self.first(state)
+        return self._row(n + 1)
+
+    def _row(self, n: int) -> torch.Tensor:
+        start = n - n % _BLOCK
+        if n == start:
+            self._started = self._older(n)
+        total = self._started[n - start]
+        for k, state in enumerate(self._block, start):
+            term = self._matrix[n - 1, k].to(state.dtype) * state
+            total = term if total is None else term + total
+        assert total is not None
+        return total
+
+    def _older(self, n: int) -> Sequence[torch.Tensor]:
+        """What the states of all blocks so far, now that the last is full, bring to the rows of the next."""
+        latest = self._block[-1]
+        self._full_blocks.append(torch.stack(self._block))
+        self._block = []
+        states = torch.cat(self._full_blocks)
+        weights = self._matrix[n - 1 : n - 1 + _BLOCK, :n].to(states.dtype)
+        with torch.autocast(states.device.type, enabled=False):
+            first, *others = torch.tensordot(weights, states, dims=1).unbind(0)
+        # In the memory format of the states, that of the first term; to the other rows, states are added anyway.
+        return [torch.zeros_like(latest) + first, *others]
+
+
 class WideSum(HistorySum):
     """A sum for states of less than single precision: weights, sums and states in it are float32.
 
@@ -94,9 +140,6 @@ class WideSum(HistorySum):
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         return self._inner.advance(n, change.to(torch.float32), factor).to(self._dtype)
-
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        return self._inner.advance_scaled(n, change.to(torch.float32), scale).to(self._dtype)
 
     def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         # With what the row, of which the state was made, lost on its way out.

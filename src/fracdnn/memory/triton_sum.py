@@ -8,8 +8,6 @@ of 16 bits stay what they are: only sums, far states and the rows under way are 
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import torch
@@ -66,14 +64,6 @@ class KernelWeights:
         return KernelWeights(weights.own, opening, weights.previous.T.contiguous(), far, weights.oldest)
 
 
-@lru_cache
-def _options(tile: int, warps: int, activation: str, width: int) -> dict[tuple[bool, ...], dict[str, Any]]:
-    """By whether there is a latest state, a change, and a scaled state to write."""
-    names = ("LATEST", "CHANGE", "SCALED")
-    rest = {"ACTIVATION": activation, "WIDTH": width, "TILE": tile, "num_warps": warps}
-    return {flags: {**dict(zip(names, flags, strict=True)), **rest} for flags in product((False, True), repeat=3)}
-
-
 class TritonCompressedSum(HistorySum):
     """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
 
@@ -100,7 +90,7 @@ class TritonCompressedSum(HistorySum):
         grid = (-(-self._size // kernels.TILE),)
         self._finish, self._start_half = kernels.finish[grid], kernels.start_half[grid]
         self._start_block = kernels.start_block[grid]
-        self._launched = (kernels.TILE, kernels.WARPS)
+        self._options = {"TILE": kernels.TILE, "num_warps": kernels.WARPS}
         self._n_far = len(weights.far)
         self.states_of_a_position = self._n_far + 1 + BLOCK
         nothing = self._like
@@ -159,11 +149,6 @@ class TritonCompressedSum(HistorySum):
         self._write(n, state, change=self._readable(change), factor=factor)
         return state
 
-    def advance_scaled(self, n: int, change: torch.Tensor, scale: float | torch.Tensor) -> torch.Tensor:
-        scaled = self._new_state()
-        self._write(n, self._place(n), change=self._readable(change), factor=1.0, scaled=scaled, scale=scale)
-        return scaled
-
     def advance_layer(
         self, n: int, products: torch.Tensor, bias: torch.Tensor | None, factor: float, activation: str
     ) -> torch.Tensor:
@@ -214,14 +199,14 @@ class TritonCompressedSum(HistorySum):
         activation: str = "",
     ) -> None:
         """Row n into `out`: see `fracdnn.kernels.triton_history` for the others; what is not there is not read."""
-        unused, options = self._weights.own, _options(*self._launched, activation, 0 if bias is None else bias.numel())
+        unused, flags = self._weights.own, {"ACTIVATION": activation, "WIDTH": 0 if bias is None else bias.numel()}
+        flags |= {"LATEST": latest is not None, "CHANGE": change is not None, "SCALED": scaled is not None}
         inputs = (unused if given is None else given for given in (latest, change, bias))
         kernel, states, tables, place = self._work(n)
         pointers = (out, unused if scaled is None else scaled, *states, *inputs, *tables)
         numbers = (self._number(factor), self._number(scale), self._size)
-        flags = (latest is not None, change is not None, scaled is not None)
         with on_device_of(self._like):
-            kernel(*pointers, *numbers, *place, **options[flags])
+            kernel(*pointers, *numbers, *place, **flags, **self._options)
 
     def _work(self, n: int) -> tuple[Any, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], tuple[int, ...]]:
         """The kernel that makes row n, and its arguments: base and states, weights, and where to read them."""

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.functional import linear
 
+from fracdnn.memory import MemoryPlan, propagate
 from fracdnn.nn.operators import activate, affine, stencil_map
 
 
@@ -52,6 +54,16 @@ class Architecture:
         y0 = activate(self.input_activation, affine(x, weights.input_weight, weights.input_bias))
         # Under autocast the input projection gives a coarser dtype: the states stay in that of the input.
         return y0.to(x.dtype)
+
+    def outputs(self, plan: MemoryPlan, x: torch.Tensor, weights: Weights) -> torch.Tensor:
+        """W Y_N in torch operations: the engine "autograd", for any transform and derivative."""
+        return linear(self.states(plan, x, weights), weights.W)
+
+    def states(self, plan: MemoryPlan, x: torch.Tensor, weights: Weights, *, trajectory: bool = False) -> torch.Tensor:
+        """Y_N, or Y_0 … Y_N stacked."""
+        layers, y0 = weights.layers(), self.project_input(x, weights)
+        name = "layer {}".format
+        return propagate(plan, lambda j, y: self.layer(y, *layers[j]), y0, trajectory=trajectory, name=name)
 
     def layer(self, y: torch.Tensor, operator: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """σ(K y + b)."""

@@ -1,7 +1,7 @@
 """The memory of a network's layers as torch sees it: order, steps, what of them is learned, and the plan they make."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -132,16 +132,12 @@ class Memory(nn.Module):
         part = separate_copy(self)
         part.n_layers = len(range(self.n_layers)[index])
         part._plans, part._copies, part.compressed_ = {}, {}, None
-        part._order, part._steps = (
-            _taken(value, index) if value.dim() else value for value in (self._order, self._steps)
-        )
-        for name, learned in (("learned_order", self.learned_order), ("learned_steps", self.learned_steps)):
-            if learned is not None and learned.by_layer:
+        part._order, part._steps = _taken(self._order, index), _taken(self._steps, index)
+        for name, learned in self._modules.items():
+            if isinstance(learned, LearnedOrder | LearnedSteps) and learned.by_layer:
                 part._modules[name] = copied = copy.deepcopy(learned)
-                copied.raw, copied.initial = (
-                    nn.Parameter(_taken(learned.raw.detach(), index)),
-                    _taken(learned.initial, index),
-                )
+                copied.initial = _taken(learned.initial, index)
+                copied.raw = nn.Parameter(_taken(learned.raw.detach(), index))
         return part
 
     @property
@@ -166,7 +162,10 @@ class Memory(nn.Module):
         compress = self._choice(state, n_layers, watch.transformed) if compress is None else compress
         make = partial(self._new_plan, state, n_layers, compress, sums)
         if self.is_fixed and not watch.traced:
-            plan = self._kept_plan((n_layers, compress, sums, self._compress_tol(state), choose_block(state)), make)
+            key = (n_layers, compress, sums, self._compress_tol(state), choose_block(state))
+            if key not in self._plans:
+                self._plans = {**(self._plans if len(self._plans) < 4 else {}), key: outside_of_modes(make)}
+            plan = self._plans[key]
         elif self.is_fixed and torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
             # Constants of the program, not operations in it.
             plan = outside_of_modes(make)
@@ -175,11 +174,6 @@ class Memory(nn.Module):
         if not watch.traced or not torch.compiler.is_compiling():
             self.compressed_ = plan.compressed
         return plan
-
-    def _kept_plan(self, key: tuple[Any, ...], make: Callable[[], MemoryPlan]) -> MemoryPlan:
-        if key not in self._plans:
-            self._plans = {**(self._plans if len(self._plans) < 4 else {}), key: outside_of_modes(make)}
-        return self._plans[key]
 
     def sums_by_triton(self, state: torch.Tensor, n_layers: int) -> bool:
         """Whether "auto" sums over so many layers, with states like this one, by Triton's kernels."""
@@ -195,8 +189,8 @@ class Memory(nn.Module):
             return MemorylessPlan(steps.expand(n_layers).contiguous())
         if steps.dim():
             return steps_plan(order, steps)
-        kind: Any = {"compress": compress, "compress_tol": self._compress_tol(state), "block": choose_block(state)}
-        return equal_steps_plan(order, steps, n_layers, **kind, sums=sums)
+        kind: Any = {"compress_tol": self._compress_tol(state), "block": choose_block(state), "sums": sums}
+        return equal_steps_plan(order, steps, n_layers, compress=compress, **kind)
 
     def is_the_same_in_a_graph(self, state: torch.Tensor, n_layers: int) -> bool:
         """Whether a CUDA graph sums as other passes do: exponentials of a learned order cannot be in one."""
@@ -275,9 +269,8 @@ class Memory(nn.Module):
         return {**self.__dict__, "_plans": {}, "_copies": {}}
 
     def extra_repr(self) -> str:
-        order, steps = _shown(self.order), _shown(self.step_size)
-        order += "" if self.learned_order is None else " (learned)"
-        steps += "" if self.learned_steps is None else " (learned)"
+        order = _shown(self.order) + (" (learned)" if self.learned_order else "")
+        steps = _shown(self.step_size) + (" (learned)" if self.learned_steps else "")
         return f"order={order}, step_size={steps}, compress={self.compress!r}"
 
 
@@ -311,16 +304,15 @@ def separate_copy(module: Any) -> Any:
 
 
 def _taken(values: torch.Tensor, index: slice) -> torch.Tensor:
-    """A copy of some of the values; torch has no slices that go backwards."""
-    return values[list(range(len(values))[index])]
+    """A copy of some of the values, or the one for all; torch has no slices that go backwards."""
+    return values[list(range(len(values))[index])] if values.dim() else values
 
 
 def _shown(values: torch.Tensor) -> str:
     """Numbers to four digits; of many, the ends."""
     numbers = [f"{number:.4g}" for number in values.detach().reshape(-1).tolist()]
-    if not values.dim():
-        return numbers[0]
-    return f"[{', '.join(numbers if len(numbers) <= 6 else [*numbers[:3], '…', *numbers[-2:]])}]"
+    shown = ", ".join(numbers if len(numbers) <= 6 else [*numbers[:3], "…", *numbers[-2:]])
+    return f"[{shown}]" if values.dim() else shown
 
 
 def _constant(value: Any, name: str) -> Any:

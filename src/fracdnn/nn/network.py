@@ -12,7 +12,6 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines import autograd
 from fracdnn.nn.engines.by_hand import run
 from fracdnn.nn.engines.choose_engine import ENGINES, LAYERS, choose, fits_kernel, refuse_impossible, sums_needed
 from fracdnn.nn.memory import HasMemory, Memory
@@ -132,11 +131,11 @@ class FractionalNetwork(HasMemory):
 
     def _make_parameters(self) -> None:
         a = self.architecture
+        is_dense = a.operator == "dense"
         shapes: dict[str, tuple[int, ...] | None] = {
             "input_weight": (a.width, a.n_features) if a.has_input_projection else None,
             "input_bias": (a.width,) if a.has_input_projection else None,
-            **({"K": (a.n_layers, a.width, a.width)} if a.operator == "dense" else {}),
-            **({"psi": (a.n_layers, len(STENCILS[a.operator]))} if a.operator != "dense" else {}),
+            "K" if is_dense else "psi": (a.n_layers, *((a.width,) * 2 if is_dense else (len(STENCILS[a.operator]),))),
             "b": {True: (a.n_layers, a.width), "scalar": (a.n_layers,), False: None}[a.bias],
             "W": (a.n_outputs, a.width),
         }
@@ -155,7 +154,7 @@ class FractionalNetwork(HasMemory):
             return self._states(x, weights)
         engine, plan = self.route(x, weights)
         if engine == "autograd":
-            return autograd.outputs(self.architecture, plan, x, weights)
+            return self.architecture.outputs(plan, x, weights)
         return run(LAYERS[engine], self.architecture, plan, x, weights)
 
     def _states(self, x: torch.Tensor, weights: Weights) -> torch.Tensor:
@@ -164,7 +163,7 @@ class FractionalNetwork(HasMemory):
         plan = self._plan(x)
         if not torch.compiler.is_compiling():
             self.engine_, self.memory.compressed_ = "autograd", plan.compressed
-        return autograd.states(self.architecture, plan, x, weights, trajectory=True)
+        return self.architecture.states(plan, x, weights, trajectory=True)
 
     def weights(self) -> Weights:
         """All parameters but those of the memory."""

@@ -1,19 +1,19 @@
 """Any shape-keeping modules as a network with memory."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn, overload
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import propagate
 from fracdnn.nn.memory import HasMemory, Memory, separate_copy
-from fracdnn.nn.repeated import RepeatedCalls
 from fracdnn.nn.signature import reset_modules, takes_options_of
-from fracdnn.tracing import Watch, has_module_hooks
+from fracdnn.tracing import Watch, has_module_hooks, versions
 from fracdnn.validation import check_flag, check_real_tensor
 
 # Torch's layers that add their input to what they compute.
@@ -91,11 +91,7 @@ class FractionalStack(HasMemory):
     def __iter__(self) -> Iterator[nn.Module]:
         return iter(self.layers)
 
-    @overload
-    def __getitem__(self, index: int) -> nn.Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> "FractionalStack": ...
-    def __getitem__(self, index: int | slice) -> "nn.Module | FractionalStack":
+    def __getitem__(self, index: int | slice) -> Any:
         if not isinstance(index, slice):
             return self.layers[index]
         if not len(self.layers[index]):
@@ -109,7 +105,7 @@ class FractionalStack(HasMemory):
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
         self._check_input(x)
         layers, watch = list(self.layers), Watch.now()
-        repeated = RepeatedCalls(layers) if self.checkpoint and not watch.traced else None
+        repeated = _RepeatedCalls(layers) if self.checkpoint and not watch.traced else None
 
         def step(j: int, y: torch.Tensor) -> torch.Tensor:
             call = layers[j] if repeated is None else partial(repeated, j)
@@ -145,7 +141,7 @@ class FractionalStack(HasMemory):
 
     def _check_input(self, x: Any) -> None:
         check_real_tensor(x, "x")
-        parameter = _first_parameter(self.layers)
+        parameter = next(filter(torch.is_floating_point, self.layers.parameters()), None)
         if parameter is None or parameter.dtype == x.dtype or torch.is_autocast_enabled(x.device.type):
             return
         if any(map(has_module_hooks, self.layers.modules())):  # which may cast, as those of `fully_shard` do
@@ -154,6 +150,40 @@ class FractionalStack(HasMemory):
             f"x must have the dtype of the layers' parameters, {parameter.dtype}, got {x.dtype}; "
             f"use x.to({parameter.dtype}) or stack.to({x.dtype})"
         )
+
+
+class _RepeatedCalls:
+    """Calls of layer j, further ones with its buffers as the first call found them, in copies.
+
+    So running statistics count a batch once, and a layer that computes with what it counts computes the same again.
+    Torch's own checkpoints leave both to the layers.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        self._layers = layers
+        self._before: dict[int, dict[str, torch.Tensor]] = {}
+
+    def __call__(self, j: int, *arguments: Any, **keywords: Any) -> Any:
+        if j not in self._before:
+            return self._first_call(j, *arguments, **keywords)
+        if not self._before[j]:
+            return self._layers[j](*arguments, **keywords)
+        return functional_call(self._layers[j], _copied(self._before[j]), arguments, keywords)
+
+    def _first_call(self, j: int, *arguments: Any, **keywords: Any) -> Any:
+        layer = self._layers[j]
+        buffers = dict(layer.named_buffers())
+        copies, before = _copied(buffers), versions(buffers.values())
+        result = layer(*arguments, **keywords)
+        after = dict(layer.named_buffers())
+        replaced = any(after.get(name) is not buffer for name, buffer in buffers.items())
+        # All of them: torch does not count what batch normalization writes, only that it counts batches.
+        self._before[j] = copies if replaced or versions(buffers.values()) != before else {}
+        return result
+
+
+def _copied(buffers: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: buffer.detach().clone() for name, buffer in buffers.items()}
 
 
 class WithoutSkip(nn.Module):
@@ -170,18 +200,6 @@ class WithoutSkip(nn.Module):
 
     def forward(self, y: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
         return self.layer(y, *arguments, **keywords) - y
-
-
-def _first_parameter(module: nn.Module) -> nn.Parameter | None:
-    """The first floating one, as `module.parameters()` would find it, but in a few microseconds."""
-    for parameter in module._parameters.values():
-        if parameter is not None and parameter.is_floating_point():
-            return parameter
-    for child in module._modules.values():
-        found = None if child is None else _first_parameter(child)
-        if found is not None:
-            return found
-    return None
 
 
 def _checked_layers(layers: Any) -> list[nn.Module]:

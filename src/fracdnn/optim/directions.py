@@ -114,7 +114,7 @@ class LimitedMemory(Direction):
         return _quasi_newton_length(gradient, not self.state)
 
     def fits(self, shapes: dict[str, tuple[int, ...]], n: int) -> bool:
-        k = shapes.get("steps", (0,))[:1]
+        k = shapes.get("steps", ())[:1]
         return not shapes or (k > (0,) and shapes == dict.fromkeys(("steps", "changes"), (*k, n)))
 
 

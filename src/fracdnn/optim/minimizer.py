@@ -145,24 +145,21 @@ class LineSearchOptimizer(torch.optim.Optimizer):
             evaluations += 1
             with torch.enable_grad():
                 loss = closure()
-            gradient = self._gradient()
+            parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+            gradient = torch.cat([part.reshape(-1) for part in parts])
             number, norm = _numbers(loss.detach() if isinstance(loss, torch.Tensor) else loss, vector_norm(gradient))
             return _Point(position, number, gradient, norm)
 
         x = self._position()
         try:
-            point = value_at(x)
-            status, iterations = Status.ITERATION_LIMIT, 0
-            if not (math.isfinite(point.loss) and point.is_smooth):
-                status = Status.NOT_FINITE
+            point, iterations = value_at(x), 0
+            status = Status.ITERATION_LIMIT if math.isfinite(point.loss) and point.is_smooth else Status.NOT_FINITE
             while status is Status.ITERATION_LIMIT:
                 if point.gradient_norm <= self.tolerance_grad:
                     status = Status.CONVERGED
+                if status is Status.CONVERGED or iterations == self.max_iter:
                     break
-                if iterations == self.max_iter:
-                    break
-                before = evaluations
-                accepted = self._iterate(point, value_at)
+                before, accepted = evaluations, self._iterate(point, value_at)
                 if accepted is None:
                     status = Status.LINE_SEARCH_FAILED
                     break
@@ -173,7 +170,8 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                     self.callback(Iteration(*found))
         finally:
             self._move_to(x)
-        self._set_gradient(point.gradient)
+        for parameter, part in zip(self._parameters, self._split(point.gradient), strict=True):
+            parameter.grad = part.to(parameter.dtype, copy=True)
         # All evaluations but the first are trials.
         self.result = Result(status, point.loss, point.gradient_norm, iterations, evaluations, evaluations - 1)
         return torch.tensor(point.loss, dtype=x.dtype, device=x.device)
@@ -239,33 +237,22 @@ class LineSearchOptimizer(torch.optim.Optimizer):
             length = search(self.line_search, value, start.loss, slope, guess)
             if length is not None:
                 self._length = length
-                self._learn(length * direction, trials[-1].gradient - start.gradient)
+                step, change = length * direction, trials[-1].gradient - start.gradient
+                curvature, *sizes = _numbers(step @ change, vector_norm(step), vector_norm(change))
+                if curvature > _CURVATURE * math.prod(sizes):
+                    self._direction.update(step, change, curvature)
                 return trials[-1]
-            if fresh:
-                return None
             self._direction.state = {}
+            if fresh:
+                break
         return None
-
-    def _learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
-        curvature, length, size = _numbers(step @ change, vector_norm(step), vector_norm(change))
-        if curvature > _CURVATURE * length * size:
-            self._direction.update(step, change, curvature)
 
     def _position(self) -> torch.Tensor:
         return torch.cat([p.detach().reshape(-1) for p in self._parameters])
 
-    def _gradient(self) -> torch.Tensor:
-        """All gradients in one row."""
-        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
-        return torch.cat([part.reshape(-1) for part in parts])
-
     def _move_to(self, position: torch.Tensor) -> None:
         for parameter, part in zip(self._parameters, self._split(position), strict=True):
             parameter.copy_(part)
-
-    def _set_gradient(self, gradient: torch.Tensor) -> None:
-        for parameter, part in zip(self._parameters, self._split(gradient), strict=True):
-            parameter.grad = part.to(parameter.dtype, copy=True)
 
     def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
         parts = flat.split([p.numel() for p in self._parameters])

@@ -16,6 +16,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
+from fracdnn.nn import Memory
+from fracdnn.nn import network as network_module
 from fracdnn.nn.operators import ACTIVATIONS
 from tests.nn.problems import batch, network, outputs_by_definition
 from tests.slow import each_once
@@ -517,3 +519,32 @@ def test_cuda_agrees_with_the_cpu(engine, options):
     found = [result, *torch.autograd.grad((result * weights).sum(), [there, *net.parameters()])]
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", BY_HAND)
+def test_an_ordinary_backward_pass_builds_no_graph(engine, monkeypatch):
+    net = network(engine=engine)
+    result = net(batch())
+    monkeypatch.setattr(type(net.architecture), "outputs", None)
+    result.sum().backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_a_batch_like_the_last_one_takes_its_route(monkeypatch):
+    net = network()
+    with torch.no_grad():
+        first = net(batch())
+        with monkeypatch.context() as patch:
+            patch.setattr(network_module, "choose", None)
+            assert torch.equal(net(batch()), first)
+        # Where operations are observed, they are looked at anew.
+        with TwiceTanh():
+            net(batch())
+        assert net.engine_ == "autograd"
+
+
+def test_plans_are_kept_and_states_on_the_cpu_are_not_summed_by_triton():
+    memory, state = Memory(1000, order=0.5), torch.zeros(500, 64)
+    assert memory.plan(state, 1000) is memory.plan(state, 1000)
+    assert memory.plan(state, 1000).compressed
+    assert not memory.sums_by_triton(state, 1000)

@@ -18,7 +18,6 @@ from fracdnn.kernels.tiles import Loss
 from fracdnn.memory import MemoryPlan
 from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines import autograd
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 from fracdnn.tracing import is_batch_of_cotangents
 
@@ -104,15 +103,12 @@ class MatmulLayers(Layers):
             if grad_b is not None:
                 torch.sum(cotangent, 0 if grad_b.dim() == 2 else (0, 1), out=grad_b[j])
             cotangent = cotangent @ operators[j]
+            state = adjoint.advance(n, cotangent, 1.0)
+            cotangent = state * factors[j - 1] if j else state
             if learned and j:
-                adjoints.append(adjoint.advance(n, cotangent, 1.0))
-                cotangent = adjoints[-1] * factors[j - 1]
-            elif j:
-                cotangent = adjoint.advance_scaled(n, cotangent, factors[j - 1])
-        memory: tuple[torch.Tensor, ...] = ()
-        if learned:
-            memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes)
-        return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, memory)
+                adjoints.append(state)
+        memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes) if learned else ()
+        return LayerGradients(cotangent, grad_K, grad_b, memory)
 
 
 class Walk:
@@ -144,8 +140,8 @@ class Walk:
         found = self._layers.loss(self._project(x), self._weights.W, loss)
         if found is None:
             return None
-        value, outputs, W, layers = found
-        return value, outputs, Weights(layers.K, layers.b, W, *self._back_to_input(layers.start)[1:]), layers.memory
+        value, outputs, W, (start, K, b, memory) = found
+        return value, outputs, Weights(K, b, W, *self._back_to_input(start)[1:]), memory
 
     def _project(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0."""
@@ -177,7 +173,7 @@ def run(
         result = Walk(kind, architecture, plan, weights).outputs(x)
     if result.is_cpu and not math.isfinite(result.detach().sum()):
         with torch.no_grad():
-            autograd.outputs(architecture, plan, x, weights)  # raises, and names the layer, unless only the sum did
+            architecture.outputs(plan, x, weights)  # raises, and names the layer, unless only the sum did
     return result
 
 
@@ -219,7 +215,7 @@ def _differentiable_gradients(
         # Aliases, so that hooks on the inputs run once: where the gradients arrive, not here.
         aliases = [None if each is None else each.view_as(each) for each in inputs]
         x, *weights = aliases
-        result = autograd.outputs(ctx.architecture, ctx.plan, x, Weights(*weights))  # type: ignore[arg-type]
+        result = ctx.architecture.outputs(ctx.plan, x, Weights(*weights))  # type: ignore[arg-type]
     sources = (*aliases, *(ctx.plan.weight_tensors if ctx.plan.learned else ()))
     wanted: Any = [each for each, need in zip(sources, needed, strict=True) if need]
     graph = torch.is_grad_enabled()

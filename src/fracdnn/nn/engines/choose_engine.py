@@ -151,7 +151,7 @@ def _obstacle_to_numba(x: torch.Tensor) -> str | None:
 def _is_small_on_gpu(architecture: Architecture, memory: Memory, x: torch.Tensor) -> bool:
     if not x.is_cuda:  # before its size is looked at, which would bind an exported program to batches like this one
         return False
-    numbers = x.numel() // max(1, architecture.n_features) * architecture.width
+    numbers = len(x) * architecture.width
     return architecture.n_layers <= (_KERNEL_LAYERS if numbers <= _TRITON_NUMBERS else _TRITON_LAYERS)
 
 

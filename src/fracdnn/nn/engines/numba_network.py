@@ -32,7 +32,10 @@ class NumbaLayers(LossLayers):
     def loss(self, y0: torch.Tensor, W: torch.Tensor, loss: Loss) -> Any:
         to_start = self._architecture.has_input_projection
         found = self._tiles_for(y0).loss(loss, y0, *self._layers, W, to_start=to_start)
-        return found and (found.value, found.outputs, found.W, LayerGradients(found.y, found.K, found.b, ()))
+        if found is None:
+            return None
+        value, outputs, of_W, *gradients = found
+        return value, outputs, of_W, LayerGradients._make([*gradients, ()])
 
     def _tiles_for(self, y0: torch.Tensor) -> Tiles:
         """How states like these go through the kernel; kept with the plan, since training asks again and again."""
