@@ -345,6 +345,14 @@ def test_a_batch_of_nothing(shape, way):
     assert fdeint(decay, y0, [0.0, 0.5, 1.0], order=0.5, **grouped(**way)).shape == (3, *shape)
 
 
+@pytest.mark.parametrize("method", ALL)
+def test_a_batch_of_nothing_has_no_gradient_by_order(method):
+    y0 = torch.zeros((0, 3), dtype=torch.float64)
+    order = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    u = fdeint(decay, y0, [0.0, 1.0], order=order, method=method, n_steps=5)
+    assert torch.autograd.grad(u.sum(), order)[0] == 0
+
+
 @pytest.mark.parametrize("y0", [[1.0, 2.0], np.array([1, 2]), np.array([1.0, 2.0], dtype=np.float32)])
 def test_numbers_lists_and_arrays_as_state(y0):
     """All are float64 tensors to func; a tuple of them is a tuple of states, or value and slope."""
