@@ -1,9 +1,9 @@
 """What a fit with default settings costs: CPU seconds of one thread, and log-loss on held-out rows beside them.
 
-    python -m benchmarks.fit_times [--rows 500 5000 50000] [--runs 3]
+    python -m benchmarks.fit_times [--rows 500 5000 50000] [--runs 3] [--packages fracdnn CatBoost TabM LightGBM]
 
 Two classes, 20 columns, a twentieth of the labels drawn anew. Packages take turns, each fit in a process of its own
-that has fitted a few rows before. Prints medians of the runs, each of which has its own table.
+that has fitted a few rows before. Prints medians of the runs, each of which has its own table. TabM is pytabkit's.
 """
 
 import argparse
@@ -39,7 +39,13 @@ def lightgbm(seed: int) -> Any:
     return LGBMClassifier(random_state=seed, n_jobs=1, verbose=-1)
 
 
-PACKAGES = {"fracdnn": fracdnn, "CatBoost": catboost, "LightGBM": lightgbm}
+def tabm(seed: int) -> Any:
+    from pytabkit import TabM_D_Classifier
+
+    return TabM_D_Classifier(random_state=seed, device="cpu", n_threads=1, verbosity=0)
+
+
+PACKAGES = {"fracdnn": fracdnn, "CatBoost": catboost, "TabM": tabm, "LightGBM": lightgbm}
 
 
 def fit(package: str, n: int, seed: int) -> dict[str, float]:
@@ -61,6 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[500, 5_000, 50_000])
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=list(PACKAGES))
     parser.add_argument("--fit", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.fit:
@@ -69,9 +76,9 @@ def main() -> None:
         return
     print(f"{'rows':>7}  {'package':10}  {'CPU s':>8}  {'log-loss':>8}")
     for n in given.rows:
-        found: dict[str, list[dict[str, float]]] = {package: [] for package in PACKAGES}
+        found: dict[str, list[dict[str, float]]] = {package: [] for package in given.packages}
         for seed in range(given.runs):
-            for package in PACKAGES:
+            for package in given.packages:
                 command = [sys.executable, "-m", "benchmarks.fit_times", "--fit", package, str(n), str(seed)]
                 environment = {**os.environ, "OMP_NUM_THREADS": "1"}
                 output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout

@@ -238,4 +238,6 @@ RECIPE = {
     "one layer": _fractional(n_layers=1),
     "six layers": _fractional(n_layers=6),
     "width 128": _fractional(width=128),
+    "60 epochs": _fractional(max_iter=60),
+    "patience 15": _fractional(n_iter_no_change=15),
 }
