@@ -22,7 +22,7 @@ from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
 from fracdnn.estimators.members import how_far, parts, temperature_of
 from fracdnn.estimators.networks import check_matrix_fits
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
-from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
+from fracdnn.estimators.sample_checks import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
@@ -180,7 +180,8 @@ class Fitting(SharedParameters, BaseEstimator):
             scores = [self._scores(output, task.target.cpu()) for output, task in zip(outputs, held_out, strict=True)]
             weights = [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in held_out]
             features, slopes = [task.x.cpu() for task in held_out], None
-        scores, weights = ([as_tensor(rows_of_all(x.numpy())) for x in each] for each in (scores, weights))
+        several = zip(*together.from_each((scores, weights), "the held-out samples"), strict=True)
+        scores, weights = ([torch.cat(parts) for parts in zip(*each, strict=True)] for each in several)
         if together.is_alone() and self._loss == "squared_error":
             slopes = learned_scale(scores, features, weights)
             several = enumerate(zip(scores, features, strict=True))
@@ -239,22 +240,25 @@ class Fitting(SharedParameters, BaseEstimator):
         """The samples, merged and scaled, with the first network, a new one or that of before; and what "auto" means
         for them.
         """
-        # Scaled numbers depend, in their last digits, on the number of processes; those that were given do not.
+        # Scaled numbers may depend, in their last digits, on the machine; those that were given do not.
         given = [as_tensor(each) for each in (X, target, weight)]
         identity = None if self.checkpoint_path is None else digest(given, places=None)
         X, target, weight, rows = merge_repeated(X, self._scaled(target), weight)
         x, weights, generator = as_tensor(X), as_tensor(weight), torch.Generator().manual_seed(seed)
         recipe = resolve_recipe(self, rows.n, X.shape[1])
         if new:
-            self.standardization_ = Standardization.of(x, weights, shared=True)
+            self.standardization_ = Standardization.of(x, weights)
             clip = None if self.clip is None else float(self.clip)
-            self.shaping_ = Shaping.of(rows_of_all(X), rows_of_all(weight), recipe.n_bins, clip)
+            self.shaping_ = Shaping.of(X, weight, recipe.n_bins, clip)
             self.network_ = self._new_network(X.shape[1] + self.shaping_.n_added, generator)
+        target = as_tensor(target)
+        if rows.places is not None:
+            x, target, weights = (each[rows.places] for each in (x, target, weights))
         task = Task(
             self.network_.to(self._dtype()),
             self._objective(),
             self._standardised(x).to(self._dtype()),
-            as_tensor(target).to(self._device(), self._dtype() if target.dtype.kind == "f" else torch.int64),
+            target.to(self._device(), self._dtype() if target.is_floating_point() else torch.int64),
             weights.to(self._device(), self._dtype()),
             generator,
             rows=rows,

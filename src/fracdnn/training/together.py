@@ -21,7 +21,7 @@ from fracdnn.tracing import default_store
 from fracdnn.training.row_numbers import Rows
 
 # Of an error's words, what the other ranks are told.
-_MOST_BYTES = 2000
+_MOST_CHARACTERS = 2000
 # Up to so many bytes, ranks tell all others what they have instead of adding up on the way.
 _GATHERED_BYTES = 2_000_000
 # Seconds in which ranks that lost another one say that they are still there.
@@ -61,28 +61,18 @@ def largest(values: torch.Tensor, what: str) -> torch.Tensor:
     return _combined(values, torch.amax, "MAX", what)
 
 
-def from_rank(source: int, values: torch.Tensor, what: str) -> torch.Tensor:
-    """What that rank has; others pass any tensor of its dtype and its number of dimensions."""
+def from_each(value: Any, what: str) -> list[Any]:
+    """What each rank has, anything that can be pickled: arrays and tensors of the CPU, text, plain values."""
     if is_alone():
-        return values
-    device = _device_of(values)
-    shape = torch.tensor(values.shape, device=device)
-    _wait(what, lambda: distributed.broadcast(shape, source))
-    mine = source == rank()
-    found = (values if mine else values.new_empty(shape.tolist())).to(device).contiguous()
-    _wait(what, lambda: distributed.broadcast(found, source))
-    return found.to(values.device)
+        return [value]
+    found = [None] * count()
+    _wait(what, lambda: distributed.all_gather_object(found, value))
+    return found
 
 
-def from_each(values: torch.Tensor, what: str) -> Iterator[torch.Tensor]:
-    """What each rank has, one after the other; of any length."""
-    return (from_rank(source, values, what) for source in range(count()))
-
-
-def texts(text: str, what: str) -> list[str]:
-    """What each rank has to say."""
-    said = torch.tensor(list(text.encode()), dtype=torch.uint8)
-    return [bytes(each.tolist()).decode() for each in from_each(said, what)]
+def from_rank(source: int, value: Any, what: str) -> Any:
+    """What that rank has."""
+    return from_each(value if source == rank() else None, what)[source]
 
 
 def numbers(number: int, what: str) -> list[int]:
@@ -106,7 +96,7 @@ def check_same(**values: bytes | str) -> None:
     if is_alone():
         return
     digests = [hashlib.sha256(v if isinstance(v, bytes) else v.encode()).hexdigest() for v in values.values()]
-    given = [text.split() for text in texts(" ".join(digests), "settings")]
+    given = from_each(digests, "settings")
     for place, name in enumerate(values):
         others = [other for other in range(count()) if given[other][place] != given[0][place]]
         if others:
@@ -153,7 +143,7 @@ def settle(what: str, error: BaseException | None = None) -> None:
     if worst > _FAILED:
         raise RankError(f"all {count()} ranks must make the same calls, got other ones on some in {what}")
     if worst == _FAILED:
-        words = texts(str(error)[:_MOST_BYTES] if kind == _FAILED else "", "the error of a rank")
+        words = from_each(str(error)[:_MOST_CHARACTERS], "the error of a rank")
         if kind == _FAILED and error is not None:
             raise error
         first = kinds.index(worst)
