@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -18,6 +19,9 @@ from fracdnn.training.run import Member, Run, State
 from fracdnn.training.stacked import StackedMembers, can_stack
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count, check_positive
+
+# How far an epoch in windows is: windows done, and sums for its record.
+_NOTHING: State = {"window": 0, "samples": 0, "loss": 0.0, "weight": 0.0, "hits": 0.0}
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class AdamLoop:
 
     def __init__(self, training: Any, run: Run, window: int | None = None) -> None:
         self._training, self._run, self._window = training, run, window
-        self._done, self._sums = 0, WindowSums()
+        self._done, self._sums = 0, _NOTHING
         # Of members that are not in the stack.
         self._moments: dict[Member, State] = {}
         for member in run.members:
@@ -69,21 +73,17 @@ class AdamLoop:
                     self._moments[member] = _checked_moments(member.task.network, member.position["optimizer"])
                     self._done = check_count(member.position["epoch"], "epoch", minimum=1)
                     if window is not None:
-                        self._done, self._sums = self._done - 1, WindowSums.of_document(member.position["within"])
+                        self._done, self._sums = self._done - 1, _checked_sums(member.position["within"])
         self._stack()
 
     def train(self) -> str:
         training, run = self._training, self._run
         try:
             while self._done < training.max_epochs:
-                found = [self._pass(epochs, self._done + 1) for _, epochs in self._stacks]
-                noted = [
-                    each
-                    for stack, results in zip(self._stacks, found, strict=True)
-                    for each in self._noted(*stack, results)
-                ]
+                found = [(*stack, self._pass(stack[1], self._done + 1)) for stack in self._stacks]
+                noted = [each for stack in found for each in self._noted(*stack)]
                 if noted:
-                    self._done, self._sums = self._done + 1, WindowSums()
+                    self._done, self._sums = self._done + 1, _NOTHING
                 run.note(noted, self._positions)
                 if any(member.history.status for members, _ in self._stacks for member in members):
                     self._untie()
@@ -144,7 +144,7 @@ class AdamLoop:
         for member in self._run.members:
             position = {"epoch": self._done, "optimizer": (self._moments | now)[member]}
             if self._window is not None:
-                position |= {"epoch": self._done + 1, "within": dict(vars(self._sums))}
+                position |= {"epoch": self._done + 1, "within": self._sums}
             if len(self._run.members) > 1:
                 position["status"] = member.history.status
             yield position
@@ -163,54 +163,33 @@ class AdamLoop:
 
     def _pass_in_windows(self, epochs: Epochs, epoch: int, length: int) -> list[Result]:
         """The windows of an epoch, of so many batches each, from where it stands."""
-        sums, size, members, run = self._sums, self._training.batch_size, epochs.members, self._run
+        size, members, run = self._training.batch_size, epochs.members, self._run
         task: Any = run.members[0].task
         assert isinstance(members, OneMember)
         n_batches = -(-sum(task.samples.sizes) // size)
-        for window in task.windows(length * size, epoch, sums.window):
+        for window in task.windows(length * size, epoch, self._sums["window"]):
             members.set_task(window)
-            first = sums.window * length
+            first = self._sums["window"] * length
             found = epochs.run(self._rates(epoch, n_batches, range(first, min(first + length, n_batches))))
-            if not math.isfinite(found[0][0]):
+            ((loss, accuracy),) = found
+            if not math.isfinite(loss):
                 return found
-            sums.add(window, *found[0])
-            if sums.window * length < n_batches:
-                run.mark(sums.window, self._positions, lambda: self._records(run.members, epochs, [sums.means])[0])
-        return [sums.means]
+            weight = window.whole_weight
+            added = (1, window.n, loss * window.n, weight, (accuracy or 0.0) * weight)
+            self._sums = {name: self._sums[name] + new for name, new in zip(_NOTHING, added, strict=True)}
+            done, n, loss, weight, hits = self._sums.values()
+            means = [(loss / n, None if accuracy is None else hits / weight)]
+            if first + length < n_batches:
+                run.mark(done, self._positions, partial(self._records, run.members, epochs, means))
+        return means
 
 
-@dataclass
-class WindowSums:
-    """How far an epoch is: windows done, and sums for its record."""
-
-    window: int = 0
-    samples: int = 0
-    summed_loss: float = 0.0
-    weight: float = 0.0
-    hits: float | None = 0.0
-
-    @classmethod
-    def of_document(cls, document: State) -> "WindowSums":
-        """The inverse of `vars`; a ValueError or TypeError where it is something else."""
-        found = cls(**document)
-        for name in ("window", "samples"):
-            check_count(getattr(found, name), name)
-        numbers = (found.summed_loss, found.weight, 0.0 if found.hits is None else found.hits)
-        if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
-            raise ValueError("sums that are no numbers")
-        return found
-
-    def add(self, window: Task, loss: float, accuracy: float | None) -> None:
-        weight = window.whole_weight
-        self.window += 1
-        self.samples += window.n
-        self.summed_loss += loss * window.n
-        self.weight += weight
-        self.hits = None if accuracy is None or self.hits is None else self.hits + accuracy * weight
-
-    @property
-    def means(self) -> Result:
-        return self.summed_loss / self.samples, None if self.hits is None else self.hits / self.weight
+def _checked_sums(document: State) -> State:
+    """A ValueError or TypeError unless it holds how far an epoch is."""
+    if document.keys() != _NOTHING.keys() or not all(map(math.isfinite, document.values())):
+        raise ValueError("sums that are no numbers")
+    check_count(document["window"], "window")
+    return document
 
 
 def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequence[float]) -> Result:
