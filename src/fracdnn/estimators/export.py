@@ -15,7 +15,7 @@ from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.columns.cells import MISSING
 from fracdnn.columns.column import Categories, Numbers
 from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.networks import mean_of
+from fracdnn.estimators.members import mean_of
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require

@@ -19,8 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
-from fracdnn.estimators.members import how_far, parts, temperature_of
-from fracdnn.estimators.networks import check_matrix_fits
+from fracdnn.estimators.members import check_matrix_fits, how_far, parts, temperature_of
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
 from fracdnn.estimators.sample_checks import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import Shaping
@@ -43,10 +42,10 @@ from fracdnn.training import (
     together,
 )
 from fracdnn.training.adam import adam_epoch, can_go_side_by_side
-from fracdnn.training.digest import digest
 from fracdnn.training.epochs import Adam
 from fracdnn.training.progress import logged
 from fracdnn.training.records import record_of
+from fracdnn.training.task import digest
 
 # How a training ends from outside.
 _CUT_SHORT = ("interrupted", "time limit")
@@ -177,8 +176,8 @@ class Fitting(SharedParameters, BaseEstimator):
             scores = [self._scores(output, task.target.cpu()) for output, task in zip(outputs, held_out, strict=True)]
             weights = [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in held_out]
             features, slopes = [task.x.cpu() for task in held_out], None
-        several = zip(*together.from_each((scores, weights), "the held-out samples"), strict=True)
-        scores, weights = ([torch.cat(parts) for parts in zip(*each, strict=True)] for each in several)
+        every = zip(*together.from_each((scores, weights), "the held-out samples"), strict=True)
+        scores, weights = ([torch.cat(parts) for parts in zip(*each, strict=True)] for each in every)
         if together.is_alone() and self._loss == "squared_error":
             slopes = learned_scale(scores, features, weights)
             several = enumerate(zip(scores, features, strict=True))

@@ -10,8 +10,10 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import torch
 
 from fracdnn.exceptions import InvalidTypeError
+from fracdnn.nn import FractionalNetwork
 from fracdnn.parameters import LOCAL_PARAMETERS
 
 _LABEL_KINDS = "biufUO"
@@ -69,3 +71,42 @@ def _plain(name: str, value: Any) -> Any:
     if name == "random_state" and not isinstance(value, Integral):
         return None  # a generator has moved on since; the model itself does not need it
     return value.item() if isinstance(value, np.generic) else value
+
+
+def checked_temperature(value: Any) -> float | None:
+    if value is not None and not (isinstance(value, float) and 0 < value < float("inf")):
+        raise ValueError(f"a temperature of {value!r:.40}")
+    return value
+
+
+def network_document(network: FractionalNetwork) -> dict[str, Any]:
+    return {"options": network.options, "state": network.state_dict()}
+
+
+def network_of(document: dict[str, Any]) -> FractionalNetwork:
+    """The inverse of `network_document`, in float64.
+
+    What a file says of sizes is not believed: nothing is built unless the tensors that came with it are as large.
+    """
+    options, state = document["options"], document["state"]
+    if not options["residual"] or options["operator"] != "dense":
+        raise ValueError("a network that no estimator builds")
+    stated = {name: options[name] for name in ("n_features", "n_outputs", "n_layers")}
+    stated, actual = stated | {"width": options["width"] or options["n_features"]}, _tensor_sizes(options, state)
+    if stated != actual:
+        raise ValueError(f"options of size {stated} with tensors of size {actual}")
+    network = FractionalNetwork(**options).to(torch.float64)
+    network.load_state_dict(state)
+    for name, value in network.named_parameters():
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} with numbers that are not finite")
+    return network
+
+
+def _tensor_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:
+    n_outputs, width = state["W"].shape
+    n_layers, *layer = state["K"].shape
+    if layer != [width, width]:
+        raise ValueError(f"layers of shape {layer} with outputs from width {width}")
+    n_features = width if options["width"] is None else state["input_weight"].shape[1]
+    return {"n_features": n_features, "n_outputs": n_outputs, "n_layers": n_layers, "width": width}

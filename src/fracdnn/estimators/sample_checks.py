@@ -13,7 +13,7 @@ from fracdnn.columns.encoding import Encoded, Encoding, row_from_0
 from fracdnn.columns.frames import as_table
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import together
-from fracdnn.training.row_numbers import Rows
+from fracdnn.training.together import Rows
 
 
 def as_numpy(values: Any) -> Any:

@@ -54,11 +54,11 @@ class Adam:
     @torch.no_grad()
     def step(self) -> None:
         """Move the parameters that have a gradient."""
-        pairs = [pair for pair in zip(self.parameters, self.states, strict=True) if pair[0].grad is not None]
-        firsts, seconds, steps = ([state[name] for _, state in pairs] for name in ("exp_avg", "exp_avg_sq", "step"))
-        parameters, gradients = [parameter for parameter, _ in pairs], [parameter.grad for parameter, _ in pairs]
+        pairs = zip(self.parameters, self.states, strict=True)
+        moved = [(each, each.grad, *state.values()) for each, state in pairs if each.grad is not None]
+        parameters, gradients, steps, firsts, seconds = map(list, zip(*moved, strict=True))
         options: Any = {**self._options, "lr": self._rate}
-        adam(parameters, gradients, firsts, seconds, [], steps, **options)  # type: ignore[arg-type]
+        adam(parameters, gradients, firsts, seconds, [], steps, **options)
 
 
 def _mean(loss: torch.Tensor, rows: float) -> float:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +19,6 @@ from torch import distributed
 
 from fracdnn.exceptions import InvalidArgumentError, RankError
 from fracdnn.tracing import default_store
-from fracdnn.training.row_numbers import Rows
 
 # Of an error's words, what the other ranks are told.
 _MOST_CHARACTERS = 2000
@@ -29,6 +29,43 @@ _ROLL_CALL = 3.0
 _INTERRUPTED, _FAILED = 1, 2
 # Whether Ctrl-C came in a block of `interrupts_noted`.
 _interrupted = False
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`n` rows on all processes together; `places` are the numbers of those that are here, None where all are.
+
+    Mini-batches and what is held out are drawn as numbers from 0 to n − 1, alike on all processes; each takes those of
+    its rows that are among them. So nothing that is drawn depends on how many processes there are.
+    """
+
+    n: int
+    places: torch.Tensor | None = None
+
+    def taken(self, numbers: torch.Tensor) -> tuple[torch.Tensor, "Rows"]:
+        """Where the rows of these numbers are that are here, and the rows of these numbers, numbered anew from 0."""
+        if self.places is None:
+            return numbers, Rows(len(numbers))
+        index = torch.full((self.n,), -1)
+        index[self.places] = torch.arange(len(self.places))
+        index = index[numbers.cpu()]
+        here = index >= 0
+        return index[here].to(numbers.device), Rows(len(numbers), here.nonzero().squeeze(1))
+
+    def split(self, size: int) -> list["Rows"]:
+        """`size` rows after the other; what is here must be in order."""
+        begins = range(0, self.n, size)
+        lengths = [min(size, self.n - begin) for begin in begins]
+        if self.places is None:
+            return [Rows(length) for length in lengths]
+        ends = torch.searchsorted(self.places, torch.tensor([b + k for b, k in zip(begins, lengths, strict=True)]))
+        sizes = torch.diff(ends, prepend=ends.new_zeros(1)).tolist()
+        parts = zip(begins, lengths, self.places.split(sizes), strict=True)
+        return [Rows(length, places - begin) for begin, length, places in parts]
+
+    @property
+    def n_here(self) -> int:
+        return self.n if self.places is None else len(self.places)
 
 
 def count() -> int:
