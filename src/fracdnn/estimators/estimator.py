@@ -31,7 +31,6 @@ from fracdnn.estimators.sample_checks import (
     as_tensor,
     check_one_label_each,
     checked_table,
-    checked_weights,
     dense,
     heaviest,
     inputs_of,
@@ -220,14 +219,6 @@ class FractionalEstimator(Fitting):
     def _parameters_text(self) -> str:
         return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
-    def _weights(self, sample_weight: Any, X: Any) -> np.ndarray:
-        with together.joint("checking sample_weight"):
-            given = as_numpy(sample_weight)
-            n = X.shape[0]
-            if not together.is_alone() and (not n or (given is not None and not np.any(given))):
-                return np.zeros(n)  # other processes may have samples, or some with a weight
-            return checked_weights(given, n)
-
     def _encoded(self, table: Any, weight: np.ndarray, *, new: bool) -> np.ndarray:
         """The network's inputs; of a new fit these samples say which."""
         if new and not isinstance(table, Encoded):
@@ -240,7 +231,6 @@ class FractionalEstimator(Fitting):
             return inputs_of(self.encoding_, table)
 
     def _features(self) -> dict[str, Any]:
-        """The number of columns, and their names if X had some."""
         names = getattr(self, "feature_names_in_", None)
         return {"n": self.n_features_in_, "names": None if names is None else [str(name) for name in names]}
 

@@ -52,7 +52,6 @@ class Deployed(nn.Module):
         return mean_of(self._answer(self._outputs(network, *memory, y)) for network, memory in several)
 
     def _outputs(self, network: Any, matrix: torch.Tensor, factor: float, y: torch.Tensor) -> torch.Tensor:
-        """A network's own, written out."""
         architecture, weights = network.architecture, network.weights()
         if weights.input_weight is not None:
             activation = self.activations[architecture.input_activation]

@@ -20,6 +20,7 @@ from sklearn.utils import check_random_state
 
 from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
 from fracdnn.estimators.members import check_matrix_fits, how_far, parts, temperature_of
+from fracdnn.estimators.model_file import parameters_document
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
 from fracdnn.estimators.sample_checks import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import Shaping
@@ -47,6 +48,8 @@ from fracdnn.training.progress import logged
 from fracdnn.training.records import record_of
 from fracdnn.training.task import digest
 
+# Parameters that a network has, too.
+_NETWORK_OPTIONS = ("n_layers", "order", "width", "step_size", "activation", "bias", "learn_order")
 # How a training ends from outside.
 _CUT_SHORT = ("interrupted", "time limit")
 _interrupts_raised: ContextVar[bool] = ContextVar("_interrupts_raised", default=False)
@@ -264,15 +267,8 @@ class Fitting(SharedParameters, BaseEstimator):
         return together.from_rank(0, int(check_random_state(self.random_state).randint(2**31 - 1)), "the seed")
 
     def _network_options(self) -> dict[str, Any]:
-        return {
-            "n_layers": int(self.n_layers),
-            "order": float(self.order),
-            "width": None if self.width is None else int(self.width),
-            "step_size": float(self.step_size),
-            "activation": self.activation,
-            "bias": bool(self.bias),
-            "learn_order": bool(self.learn_order),
-        }
+        given = parameters_document(self.get_params(deep=False))
+        return {name: given[name] for name in _NETWORK_OPTIONS}
 
     def _new_network(self, n_features: int, generator: torch.Generator) -> FractionalNetwork:
         options = {"activate_input": True, "generator": generator, **self._network_options()}

@@ -91,22 +91,14 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
     options, state = document["options"], document["state"]
     if not options["residual"] or options["operator"] != "dense":
         raise ValueError("a network that no estimator builds")
-    stated = {name: options[name] for name in ("n_features", "n_outputs", "n_layers")}
-    stated, actual = stated | {"width": options["width"] or options["n_features"]}, _tensor_sizes(options, state)
-    if stated != actual:
-        raise ValueError(f"options of size {stated} with tensors of size {actual}")
+    with torch.device("meta"):
+        stated = FractionalNetwork(**options).state_dict()
+    for name, value in stated.items():
+        if value.shape != state[name].shape:
+            raise ValueError(f"{name} of shape {tuple(state[name].shape)} in a network of {tuple(value.shape)}")
     network = FractionalNetwork(**options).to(torch.float64)
     network.load_state_dict(state)
     for name, value in network.named_parameters():
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{name} with numbers that are not finite")
     return network
-
-
-def _tensor_sizes(options: dict[str, Any], state: dict[str, torch.Tensor]) -> dict[str, Any]:
-    n_outputs, width = state["W"].shape
-    n_layers, *layer = state["K"].shape
-    if layer != [width, width]:
-        raise ValueError(f"layers of shape {layer} with outputs from width {width}")
-    n_features = width if options["width"] is None else state["input_weight"].shape[1]
-    return {"n_features": n_features, "n_outputs": n_outputs, "n_layers": n_layers, "width": width}

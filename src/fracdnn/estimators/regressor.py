@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
-from fracdnn.estimators.sample_checks import as_tensor, merge_repeated
+from fracdnn.estimators.sample_checks import as_tensor, checked_weights, merge_repeated
 from fracdnn.estimators.shaping import quantiles
 from fracdnn.parameters import RegressorParameters
 from fracdnn.training import Standardization, together
@@ -89,7 +89,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
-        weight = self._weights(sample_weight, table)
+        weight = checked_weights(sample_weight, table.shape[0])
         X = self._encoded(table, weight, new=new)
         if new:
             self._set_target_scale(X, values, weight)

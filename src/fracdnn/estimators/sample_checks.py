@@ -83,16 +83,20 @@ def check_one_label_each(y: Any) -> None:
 
 def checked_weights(given: Any, n: int) -> np.ndarray:
     """A weight for each of n samples, float64, from one for each, one for all, or None, which is 1."""
-    if given is None or isinstance(given, Real):
-        given = np.full(n, 1.0 if given is None else given)
-    weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
-    if weight.shape != (n,) or (weight < 0).any():
-        got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
-        raise ValueError(
-            f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
-            f"pass an array of shape ({n},)"
-        )
-    return weight
+    with together.joint("checking sample_weight"):
+        given = as_numpy(given)
+        if not together.is_alone() and (not n or (given is not None and not np.any(given))):
+            return np.zeros(n)  # other processes may have samples, or some with a weight
+        if given is None or isinstance(given, Real):
+            given = np.full(n, 1.0 if given is None else given)
+        weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+        if weight.shape != (n,) or (weight < 0).any():
+            got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
+            raise ValueError(
+                f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
+                f"pass an array of shape ({n},)"
+            )
+        return weight
 
 
 def heaviest(weight: np.ndarray) -> float:

@@ -53,7 +53,6 @@ class Adam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move the parameters that have a gradient."""
         pairs = zip(self.parameters, self.states, strict=True)
         moved = [(each, each.grad, *state.values()) for each, state in pairs if each.grad is not None]
         parameters, gradients, steps, firsts, seconds = map(list, zip(*moved, strict=True))
@@ -76,7 +75,6 @@ class OneMember:
         self.kept = [*self.parameters, *network.buffers()]
 
     def set_task(self, task: Task) -> None:
-        """Take these samples from now on."""
         self.tasks, self.counts = [task], [task.n]
         self.n_batches = -(-task.n // self._size)
 
@@ -85,7 +83,6 @@ class OneMember:
         return [state for each in moments for state in each.values()]
 
     def load(self, orders: Sequence[torch.Tensor]) -> None:
-        """Take the samples in this order."""
         self._shuffled = task = self.tasks[0].part(orders[0])
         parts = task.numbered.split(self._size)
         self.sizes = [part.n_here for part in parts]

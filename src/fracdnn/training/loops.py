@@ -164,7 +164,6 @@ class MiniBatchTraining(Training):
         return status
 
     def _drawn(self, task: Task) -> torch.Tensor:
-        """The samples of a mini-batch, in random order."""
         order = torch.randperm(task.n, generator=task.generator)
         if not self.by_class:
             return order[: max(1, round(self.batch_fraction * len(order)))]

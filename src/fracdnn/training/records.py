@@ -39,7 +39,6 @@ class History:
     captured: bool = False
 
     def column(self, name: str) -> list[Any]:
-        """One field of all records."""
         return [getattr(record, name) for record in self.records]
 
     @property

@@ -217,8 +217,8 @@ class Run:
 
     def restoring(self) -> AbstractContextManager[None]:
         """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
-        resumes = self._checkpoints is not None and self._checkpoints.resume
-        return checked(self._checkpoints.path, "checkpoint") if self._checkpoints and resumes else nullcontext()
+        points = self._checkpoints
+        return checked(points.path, "checkpoint") if points and points.resume else nullcontext()
 
     def _is_over(self) -> bool:
         """Whether the time is over on any rank: clocks began at different moments, and all must end together."""
@@ -280,7 +280,6 @@ def _identity(task: Task, settings: State) -> State:
 
 
 def _described(task: Task) -> State:
-    """The options of a network in words and numbers."""
     return {**task.network.options, "activation": describe(task.network.architecture.activation)}
 
 

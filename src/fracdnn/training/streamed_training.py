@@ -108,7 +108,6 @@ class StreamedTask:
 
     @torch.no_grad()
     def loss(self) -> torch.Tensor:
-        """The objective: data and regularization."""
         return self.data_loss() + self.objective.regularization(self.network)
 
     def accuracy(self, output: torch.Tensor) -> float | None:

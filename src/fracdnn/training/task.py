@@ -100,7 +100,6 @@ class Task:
         return together.total(found, "the classes of all samples")
 
     def loss(self) -> torch.Tensor:
-        """The objective: data and regularization."""
         if together.is_alone():
             return self.objective(self.network, *self.chunk)
         return self.data_loss() + self.objective.regularization(self.network)

@@ -69,7 +69,6 @@ class Rows:
 
 
 def count() -> int:
-    """The number of ranks."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
@@ -108,12 +107,10 @@ def from_each(value: Any, what: str) -> list[Any]:
 
 
 def from_rank(source: int, value: Any, what: str) -> Any:
-    """What that rank has."""
     return from_each(value if source == rank() else None, what)[source]
 
 
 def numbers(number: int, what: str) -> list[int]:
-    """The number that each rank has."""
     found = torch.zeros(count(), dtype=torch.int64)
     found[rank()] = number
     return total(found, what).tolist()
