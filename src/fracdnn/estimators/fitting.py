@@ -121,24 +121,10 @@ class Fitting(SharedParameters, BaseEstimator):
             return nullcontext()
         return shown_progress(iterations) if self.verbose else logged(iterations)
 
-    def _keep(self, tasks: list[Any], histories: list[History], ended: str, n_members: int) -> None:
-        """The networks, how sure they may be, and what there is to tell; `ended` is what cut their training short.
-
-        There are histories of those of the `n_members` that were begun.
-        """
-        self.members_ = [task.network for task in tasks]
-        self.__dict__.pop("_adam", None)  # its moments belong to other weights
-        held_out = [task.part(task.held_out.to(task.x.device)) for task in tasks if task.held_out is not None]
-        is_tempered = self.calibrate and held_out and self._loss == "cross_entropy"
-        with together.joint("calibrating"), torch.no_grad():
-            outputs = [task.network(task.x).to("cpu", torch.float64) for task in held_out]
-        self.temperature_ = temperature_of(held_out, outputs) if is_tempered else None
-        self.calibration_ = self._calibrated(held_out, outputs) if held_out and not self._went_on else None
-        self._warn(histories, ended, n_members)
-        self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
-
     def _train_tasks(self, tasks: list[Any], recipe: Recipe, adam: type = AdamTraining) -> None:
-        """Train the members, at once where that is possible, show how far they are, and keep what there is to tell."""
+        """Train the members, at once where that is possible, and keep their networks, how sure they may be, and what
+        there is to tell.
+        """
         check_matrix_fits(tasks[0].network, self.solver)
         at_once: Any = self._training(recipe, self.max_time, adam=adam)
         if can_go_side_by_side(tasks, at_once):
@@ -154,7 +140,16 @@ class Fitting(SharedParameters, BaseEstimator):
         ended = next((history.status for history in histories if history.status in _CUT_SHORT), "")
         if len(histories) < len(tasks):
             ended = ended or "time limit"
-        self._keep(kept, histories, ended, len(tasks))
+        self.members_ = [task.network for task in kept]
+        self.__dict__.pop("_adam", None)  # its moments belong to other weights
+        held_out = [task.part(task.held_out.to(task.x.device)) for task in kept if task.held_out is not None]
+        is_tempered = self.calibrate and held_out and self._loss == "cross_entropy"
+        with together.joint("calibrating"), torch.no_grad():
+            outputs = [task.network(task.x).to("cpu", torch.float64) for task in held_out]
+        self.temperature_ = temperature_of(held_out, outputs) if is_tempered else None
+        self.calibration_ = self._calibrated(held_out, outputs) if held_out and not self._went_on else None
+        self._warn(histories, ended, len(tasks))
+        self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
 
     def _one_by_one(self, tasks: list[Any], recipe: Recipe, adam: type) -> list[History]:
         """Train the members while there is time; the histories of those that were begun."""
@@ -205,7 +200,7 @@ class Fitting(SharedParameters, BaseEstimator):
             )
         else:
             return
-        warnings.warn(text, ConvergenceWarning, stacklevel=7)
+        warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
     def _train_on(self, X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         """One epoch of Adam on these samples; the first call fixes the scaling, as later samples are not known yet."""

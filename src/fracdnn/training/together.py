@@ -107,7 +107,11 @@ def from_each(value: Any, what: str) -> list[Any]:
 
 
 def from_rank(source: int, value: Any, what: str) -> Any:
-    return from_each(value if source == rank() else None, what)[source]
+    if is_alone():
+        return value
+    found = [value if source == rank() else None]
+    _wait(what, lambda: distributed.broadcast_object_list(found, source))
+    return found[0]
 
 
 def numbers(number: int, what: str) -> list[int]:
