@@ -42,8 +42,7 @@ from fracdnn.training import (
     shown_progress,
     together,
 )
-from fracdnn.training.adam import adam_epoch, can_go_side_by_side
-from fracdnn.training.epochs import Adam
+from fracdnn.training.adam import Adam, adam_epoch, can_go_side_by_side
 from fracdnn.training.progress import logged
 from fracdnn.training.records import record_of
 from fracdnn.training.task import digest

@@ -157,7 +157,7 @@ class Run:
         self._ends = ends
         self._checkpoints: Checkpoints | None = training.checkpoints
         # How to go on from the last record or mark, unless it was written, and the number of records of each member.
-        self._unwritten: list[tuple[State, int]] | None = None
+        self._unwritten: list[tuple[State, int]] = []
         if not together.is_alone():
             _check_ranks(tasks[0], training)
         identities = [_identity(task, training.settings()) if training.checkpoints else {} for task in tasks]
@@ -211,9 +211,8 @@ class Run:
     def write_last(self) -> None:
         """Write how to go on from the last record or mark, if there are checkpoints and it was not written."""
         with together.joint("writing the last checkpoint"):
-            if self._unwritten is not None:
-                self._write(self._unwritten)
-                self._unwritten = None
+            if self._unwritten:
+                self._write()
 
     def restoring(self) -> AbstractContextManager[None]:
         """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
@@ -231,22 +230,22 @@ class Run:
         if self._checkpoints is None or not together.is_first():
             return
         is_due = is_over or number % self._checkpoints.every == 0
-        states = [
+        self._unwritten = [
             (member.document(position, copied=not is_due), len(member.history.records))
             for member, position in zip(self.members, positions(), strict=True)
         ]
-        self._unwritten = None if is_due else states
         if is_due:
-            self._write(states)
+            self._write()
 
-    def _write(self, states: Sequence[tuple[State, int]]) -> None:
+    def _write(self) -> None:
         assert self._checkpoints is not None
         found = [
             {**state, "history": replace(member.history, records=member.history.records[:number]).to_dict()}
-            for member, (state, number) in zip(self.members, states, strict=True)
+            for member, (state, number) in zip(self.members, self._unwritten, strict=True)
         ]
         write_checkpoint(self._checkpoints.path, {"members": found})
-        progress.note_checkpoint(max(number for _, number in states))
+        progress.note_checkpoint(max(number for _, number in self._unwritten))
+        self._unwritten = []
 
     def _saved(self, identities: Sequence[State]) -> Sequence[State | None]:
         """The states of the members in a checkpoint, which must be of the same training."""
