@@ -254,7 +254,8 @@ class FractionalEstimator(Fitting):
         self.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
         self.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
         self._take_encoding(encoding, named=document["features"]["names"] is not None)
-        if self.network_.architecture.n_features != n_inputs + self.shaping_.n_added:
+        n_features = self.network_.architecture.n_features
+        if self._features() != document["features"] or n_features != n_inputs + self.shaping_.n_added:
             raise ValueError("other features than the network's")
-        if self._features() != document["features"] or len(encoding.feature_names) != n_inputs:
+        if len(encoding.feature_names) != n_inputs:
             raise ValueError("columns of other inputs than the network's")
