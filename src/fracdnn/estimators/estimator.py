@@ -241,6 +241,11 @@ class FractionalEstimator(Fitting):
         if named:
             self.feature_names_in_ = np.array(encoding.names, dtype=object)
 
+    def _take_numbers(self) -> None:
+        """Features are numbers of which no more is known than their means, which fill in missing ones."""
+        means = self.standardization_.mean.tolist()
+        self._take_encoding(Encoding.of_numbers(means, [f"x{j}" for j in range(len(means))]), named=False)
+
     def _features_document(self) -> dict[str, Any]:
         return {
             "standardization": vars(self.standardization_),

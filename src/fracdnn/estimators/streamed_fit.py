@@ -74,10 +74,11 @@ def _fit(
     numbers = [part.tolist() for scale in scales if scale for part in vars(scale).values()]
     together.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
     generator = torch.Generator().manual_seed(estimator._seed())
-    estimator.standardization_, named = standardization, encoding is not None
-    if encoding is None:  # of the features no more is known than their means, which fill in missing ones
-        encoding = Encoding.of_numbers(standardization.mean.tolist(), [f"x{j}" for j in range(n_features)])
-    estimator._take_encoding(encoding, named=named)
+    estimator.standardization_ = standardization
+    if encoding is None:
+        estimator._take_numbers()
+    else:
+        estimator._take_encoding(encoding)
     estimator.shaping_ = Shaping.none(None if estimator.clip is None else float(estimator.clip))
     network = estimator._new_network(n_features, generator).to(estimator._dtype())
     objective = estimator._objective()

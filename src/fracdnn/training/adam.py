@@ -371,14 +371,12 @@ def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequ
 
 
 def _checked_moments(network: torch.nn.Module, state: State) -> State:
-    """A ValueError unless the state is one of parameters of these shapes: torch would fail at the first step."""
-    parameters = list(network.parameters())
-    if list(state) != [str(number) for number in range(len(parameters))]:
-        raise ValueError(f"moments of {len(state)} parameters for {len(parameters)}")
-    for moments, parameter in zip(state.values(), parameters, strict=True):
-        shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-        if {name: value.shape for name, value in moments.items()} != shapes:
-            raise ValueError(f"moments that do not fit a parameter of shape {tuple(parameter.shape)}")
-        if moments["step"].dtype != torch.float32 or not all(value.is_floating_point() for value in moments.values()):
-            raise ValueError("moments that are not floating-point numbers")
+    """A ValueError unless the state is one of these parameters: torch would fail at the first step."""
+    fresh = {str(number): moments for number, moments in enumerate(Adam(list(network.parameters())).states)}
+    found, expected = (
+        [(number, {name: (value.shape, value.dtype) for name, value in moments.items()}) for number, moments in one]
+        for one in (state.items(), fresh.items())
+    )
+    if found != expected:
+        raise ValueError(f"moments of other parameters than the network's {len(expected)}")
     return state
