@@ -62,8 +62,8 @@ def evaluate(objective: Objective, network: FractionalNetwork, chunk: Chunk) -> 
         loss = (objective.data_loss if plain else partial(objective.of_outputs, network))(outputs, target, weight)
         loss.backward()
     with torch.no_grad():
-        decay = objective.regularization.add_to_gradients(weights) if plain else 0.0
-        return (loss.detach() if loss.is_cuda else float(loss)) + decay, outputs.detach()
+        value, decay = loss.detach(), objective.regularization.add_to_gradients(weights) if plain else 0.0
+        return (value if value.is_cuda else float(value)) + decay, outputs.detach()
 
 
 def is_plain(objective: Objective) -> bool:
@@ -148,7 +148,12 @@ def backward_together(
     Then the outputs of the last chunk, zeros where its samples weigh nothing and are left out, and what `weighted_hits`
     gives for all samples.
     """
-    data = _data_only(objective)
+    if not is_plain(objective):
+        raise InvalidArgumentError(
+            f"objective must be an Objective itself on several processes, got a {type(objective).__name__}; "
+            f"its data and its regularization are summed apart"
+        )
+    data = replace(objective, regularization=Regularization())
     parameters = [p for p in network.parameters() if p.requires_grad]
     before, sizes = [p.grad for p in parameters], [p.numel() for p in parameters]
     gradients = torch.zeros(sum(sizes), dtype=torch.float64, device=parameters[0].device)
@@ -202,12 +207,3 @@ def _agreed_sum(row: torch.Tensor, errors: list[BaseException], what: str) -> to
     if n_errors:
         raise errors[0] if errors else NotFiniteError(_NOT_FINITE)
     return sums[2:]
-
-
-def _data_only(objective: Objective) -> Objective:
-    if not is_plain(objective):
-        raise InvalidArgumentError(
-            f"objective must be an Objective itself on several processes, got a {type(objective).__name__}; "
-            f"its data and its regularization are summed apart"
-        )
-    return replace(objective, regularization=Regularization())
