@@ -20,7 +20,6 @@ from fracdnn.training import (
     Task,
     adam,
     captured,
-    epochs,
     loops,
 )
 from tests.nn.problems import network
@@ -229,7 +228,8 @@ def without_gpu(monkeypatch):
     monkeypatch.setattr(captured, "Repeated", AsItComes)
     for module in (adam, loops):
         monkeypatch.setattr(module, "can_capture", lambda task: True)
-    monkeypatch.setattr(adam, "Adam", lambda parameters, moments, captured: epochs.Adam(parameters, moments))
+    without_graphs = adam.Adam
+    monkeypatch.setattr(adam, "Adam", lambda parameters, moments, captured: without_graphs(parameters, moments))
     # On a CPU a value is a number.
     evaluate = Task.evaluate
     monkeypatch.setattr(Task, "evaluate", lambda task: torch.as_tensor(evaluate(task), dtype=torch.float64))

@@ -22,8 +22,7 @@ from fracdnn.training import (
     StreamedTask,
     Task,
 )
-from fracdnn.training.adam import adam_epoch
-from fracdnn.training.epochs import Adam
+from fracdnn.training.adam import Adam, adam_epoch
 from fracdnn.training.samples import chunks
 from fracdnn.training.samples import windows as all_windows
 from tests.training.pieces import Pieces

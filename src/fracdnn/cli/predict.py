@@ -78,7 +78,7 @@ class Reading:
         """Of all processes: how many cells held a category that training has not seen."""
         mine = json.dumps({name: astuple(cells) for name, cells in self.unseen.items()})
         whole: dict[str, Strays] = {}
-        for text in together.texts(mine, "the new categories"):
+        for text in together.from_each(mine, "the new categories"):
             for name, (n, examples) in json.loads(text).items():
                 whole[name] = whole.get(name, Strays()).merged(Strays(n, tuple(examples)))
         for note in model.encoding.unseen_notes(whole):

@@ -63,7 +63,7 @@ def remove(files: list[Path]) -> None:
 
 def say_resumed(path: str | None) -> None:
     """Whether there is something to go on from, and from where: the checkpoint of the last member, on any rank."""
-    files = together.texts("\n".join(map(str, files_of(path))), "the checkpoints")
+    files = together.from_each("\n".join(map(str, files_of(path))), "the checkpoints")
     last = max(files, key=lambda lines: (lines != "", lines.count("\n"))).rpartition("\n")[2]
     if not last:
         why = f"{path} does not exist" if path else "--checkpoint-path is none"

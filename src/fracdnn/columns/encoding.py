@@ -221,7 +221,7 @@ def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
         "number" if dtype.is_numeric() or dtype in number else "category" if dtype in category else str(dtype)
         for dtype in (frame.dtypes if frame.height else ())
     ]
-    sorts = [json.loads(text) for text in together.texts(json.dumps(mine), "the types of the columns")]
+    sorts = [json.loads(text) for text in together.from_each(json.dumps(mine), "the types of the columns")]
     columns = []
     for j, column in enumerate(frame.iter_columns()):
         found = {each[j] for each in sorts if each}

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
-from fracdnn.estimators.sample_checks import class_weights, classes_of_all
+from fracdnn.estimators.sample_checks import checked_weights, class_weights, classes_of_all
 from fracdnn.parameters import ClassifierParameters
 from fracdnn.training import together
 
@@ -90,9 +90,8 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
     def _samples(
         self, table: Any, y: np.ndarray, sample_weight: Any, *, new: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The network's inputs, the numbers of the classes, and weights."""
         labels = np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
-        weight = self._weights(sample_weight, table)
+        weight = checked_weights(sample_weight, table.shape[0])
         X = self._encoded(table, weight, new=new)
         if self.class_weight is not None:
             here = torch.from_numpy(np.bincount(labels, minlength=len(self.classes_)))

@@ -18,14 +18,19 @@ from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.calibration import Calibration
 from fracdnn.estimators.export import Deployed, write_program
 from fracdnn.estimators.fitting import Fitting
-from fracdnn.estimators.model_file import parameters_document, parameters_of
-from fracdnn.estimators.networks import checked_temperature, mean_of, mean_order, network_document, network_of
+from fracdnn.estimators.members import mean_of, mean_order
+from fracdnn.estimators.model_file import (
+    checked_temperature,
+    network_document,
+    network_of,
+    parameters_document,
+    parameters_of,
+)
 from fracdnn.estimators.sample_checks import (
     as_numpy,
     as_tensor,
     check_one_label_each,
     checked_table,
-    checked_weights,
     dense,
     heaviest,
     inputs_of,
@@ -204,10 +209,9 @@ class FractionalEstimator(Fitting):
                 table, y = checked_table(self, X, y, **options)
                 if check is not None:
                     check(y)
-        names = getattr(self, "feature_names_in_", None)
         together.check_same(
             parameters=self._parameters_text(),
-            features_of_X=repr((self.n_features_in_, None if names is None else list(names))),
+            features_of_X=repr(self._features()),
             fits_before=repr(self._goes_on()),
         )
         return dense(table), y
@@ -215,58 +219,48 @@ class FractionalEstimator(Fitting):
     def _parameters_text(self) -> str:
         return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
-    def _weights(self, sample_weight: Any, X: Any) -> np.ndarray:
-        with together.joint("checking sample_weight"):
-            given = as_numpy(sample_weight)
-            n = X.shape[0]
-            if not together.is_alone() and (not n or (given is not None and not np.any(given))):
-                return np.zeros(n)  # other processes may have samples, or some with a weight
-            return checked_weights(given, n)
-
     def _encoded(self, table: Any, weight: np.ndarray, *, new: bool) -> np.ndarray:
         """The network's inputs; of a new fit these samples say which."""
         if new and not isinstance(table, Encoded):
             heaviest(weight)
-            self.encoding_, notes = learn(table, weight, self._column_names())
+            names = self._features()["names"] or [f"x{j}" for j in range(self.n_features_in_)]
+            self.encoding_, notes = learn(table, weight, names)
             for note in notes if together.is_first() else ():
                 warnings.warn(note.removeprefix("warning: "), stacklevel=4)
         with together.joint("encoding the samples"):
             return inputs_of(self.encoding_, table)
 
-    def _column_names(self) -> list[str]:
-        """As scikit-learn names them where X has no names."""
+    def _features(self) -> dict[str, Any]:
         names = getattr(self, "feature_names_in_", None)
-        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else [str(name) for name in names]
+        return {"n": self.n_features_in_, "names": None if names is None else [str(name) for name in names]}
 
-    def _take_encoding(self, encoding: Encoding) -> None:
-        """Features are what this makes of columns with names."""
+    def _take_encoding(self, encoding: Encoding, *, named: bool = True) -> None:
+        """Features are what this makes of columns, whose names X had or not."""
         self.encoding_, self.n_features_in_ = encoding, len(encoding.columns)
-        self.feature_names_in_ = np.array(encoding.names, dtype=object)
+        self.__dict__.pop("feature_names_in_", None)
+        if named:
+            self.feature_names_in_ = np.array(encoding.names, dtype=object)
 
     def _take_numbers(self) -> None:
         """Features are numbers of which no more is known than their means, which fill in missing ones."""
-        self.encoding_ = Encoding.of_numbers(self.standardization_.mean.tolist(), self._column_names())
+        means = self.standardization_.mean.tolist()
+        self._take_encoding(Encoding.of_numbers(means, [f"x{j}" for j in range(len(means))]), named=False)
 
     def _features_document(self) -> dict[str, Any]:
-        names = getattr(self, "feature_names_in_", None)
         return {
             "standardization": vars(self.standardization_),
             "shaping": vars(self.shaping_),
             "encoding": self.encoding_.to_document(),
-            "features": {"n": self.n_features_in_, "names": None if names is None else [str(name) for name in names]},
+            "features": self._features(),
         }
 
     def _take_features(self, document: dict[str, Any]) -> None:
-        n, names = document["features"]["n"], document["features"]["names"]
-        n_inputs = len(document["standardization"]["mean"])
-        self.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
-        if self.network_.architecture.n_features != n_inputs + self.shaping_.n_added or n != len(document["encoding"]):
-            raise ValueError("other features than the network's")
+        n_inputs, encoding = len(document["standardization"]["mean"]), Encoding.of_document(document["encoding"])
         self.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
-        self.encoding_, self.n_features_in_ = Encoding.of_document(document["encoding"]), n
-        if names is not None:
-            if names != self.encoding_.names:
-                raise ValueError("names of other features than the network's")
-            self.feature_names_in_ = np.array(names, dtype=object)
-        if len(self.encoding_.feature_names) != n_inputs:
+        self.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
+        self._take_encoding(encoding, named=document["features"]["names"] is not None)
+        n_features = self.network_.architecture.n_features
+        if self._features() != document["features"] or n_features != n_inputs + self.shaping_.n_added:
+            raise ValueError("other features than the network's")
+        if len(encoding.feature_names) != n_inputs:
             raise ValueError("columns of other inputs than the network's")

@@ -15,7 +15,7 @@ from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.columns.cells import MISSING
 from fracdnn.columns.column import Categories, Numbers
 from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.networks import mean_of
+from fracdnn.estimators.members import mean_of
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
@@ -52,7 +52,6 @@ class Deployed(nn.Module):
         return mean_of(self._answer(self._outputs(network, *memory, y)) for network, memory in several)
 
     def _outputs(self, network: Any, matrix: torch.Tensor, factor: float, y: torch.Tensor) -> torch.Tensor:
-        """A network's own, written out."""
         architecture, weights = network.architecture, network.weights()
         if weights.input_weight is not None:
             activation = self.activations[architecture.input_activation]

@@ -19,10 +19,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
-from fracdnn.estimators.members import how_far, parts, temperature_of
-from fracdnn.estimators.networks import check_matrix_fits
+from fracdnn.estimators.members import check_matrix_fits, how_far, parts, temperature_of
+from fracdnn.estimators.model_file import parameters_document
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
-from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
+from fracdnn.estimators.sample_checks import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
@@ -42,12 +42,13 @@ from fracdnn.training import (
     shown_progress,
     together,
 )
-from fracdnn.training.adam import adam_epoch, can_go_side_by_side
-from fracdnn.training.digest import digest
-from fracdnn.training.epochs import Adam
-from fracdnn.training.progress import recorded_progress
+from fracdnn.training.adam import Adam, adam_epoch, can_go_side_by_side
+from fracdnn.training.progress import logged
 from fracdnn.training.records import record_of
+from fracdnn.training.task import digest
 
+# Parameters that a network has, too.
+_NETWORK_OPTIONS = ("n_layers", "order", "width", "step_size", "activation", "bias", "learn_order")
 # How a training ends from outside.
 _CUT_SHORT = ("interrupted", "time limit")
 _interrupts_raised: ContextVar[bool] = ContextVar("_interrupts_raised", default=False)
@@ -97,7 +98,7 @@ class Fitting(SharedParameters, BaseEstimator):
             tasks.append(replace(task, network=network.to(self._dtype()), generator=generator))
         for each, rows in zip(tasks, self._held_out(task, recipe, seed), strict=True):
             each.held_out = rows
-        self._train_tasks(tasks, partial(self._training, recipe), recipe.max_iter)
+        self._train_tasks(tasks, recipe)
 
     def _held_out(self, task: Task, recipe: Recipe, seed: int) -> list[torch.Tensor | None]:
         """The rows that each member is not trained on: a part of its own, or of a single one a share."""
@@ -117,62 +118,54 @@ class Fitting(SharedParameters, BaseEstimator):
         """A bar for so many iterations, where there is to be one."""
         if not together.is_first():
             return nullcontext()
-        return shown_progress(iterations) if self.verbose else recorded_progress(iterations)
+        return shown_progress(iterations) if self.verbose else logged(iterations)
 
-    def _keep(self, tasks: list[Any], histories: list[History], ended: str, n_members: int) -> None:
-        """The networks, how sure they may be, and what there is to tell; `ended` is what cut their training short.
-
-        There are histories of those of the `n_members` that were begun.
+    def _train_tasks(self, tasks: list[Any], recipe: Recipe, adam: type = AdamTraining) -> None:
+        """Train the members, at once where that is possible, and keep their networks, how sure they may be, and what
+        there is to tell.
         """
-        self.members_ = [task.network for task in tasks]
+        check_matrix_fits(tasks[0].network, self.solver)
+        at_once: Any = self._training(recipe, self.max_time, adam=adam)
+        if can_go_side_by_side(tasks, at_once):
+            with self._shown(recipe.max_iter) as watch:
+                for task in tasks:
+                    task.watch = watch
+                kept, histories = tasks, at_once.fit_all(tasks)
+        else:
+            histories = self._one_by_one(tasks, recipe, adam)
+            # The first is kept wherever it ends; of the others, those that came to an end of their own.
+            pairs = zip(tasks, histories, strict=False)
+            kept = [task for task, history in pairs if history.status not in _CUT_SHORT] or tasks[:1]
+        ended = next((history.status for history in histories if history.status in _CUT_SHORT), "")
+        if len(histories) < len(tasks):
+            ended = ended or "time limit"
+        self.members_ = [task.network for task in kept]
         self.__dict__.pop("_adam", None)  # its moments belong to other weights
-        held_out = [task.part(task.held_out.to(task.x.device)) for task in tasks if task.held_out is not None]
+        held_out = [task.part(task.held_out.to(task.x.device)) for task in kept if task.held_out is not None]
         is_tempered = self.calibrate and held_out and self._loss == "cross_entropy"
         with together.joint("calibrating"), torch.no_grad():
             outputs = [task.network(task.x).to("cpu", torch.float64) for task in held_out]
         self.temperature_ = temperature_of(held_out, outputs) if is_tempered else None
         self.calibration_ = self._calibrated(held_out, outputs) if held_out and not self._went_on else None
-        self._warn(histories, ended, n_members)
+        self._warn(histories, ended, len(tasks))
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
 
-    def _train_tasks(self, tasks: list[Any], training: Callable[..., Training], max_iter: int) -> None:
-        """Train the members, at once where that is possible, show how far they are, and keep what there is to tell.
-
-        `training` gives the way to train in so many seconds, all of them or the one of a number.
-        """
-        check_matrix_fits(tasks[0].network, self.solver)
-        at_once: Any = training(None if self.max_time is None else float(self.max_time))
-        if can_go_side_by_side(tasks, at_once):
-            with self._shown(max_iter) as watch:
-                for task in tasks:
-                    task.watch = watch
-                kept, histories = tasks, at_once.fit_all(tasks)
-            ended = next((history.status for history in histories if history.status in _CUT_SHORT), "")
-        else:
-            kept, histories, ended = self._one_by_one(tasks, training, max_iter)
-        self._keep(kept, histories, ended, len(tasks))
-
-    def _one_by_one(
-        self, tasks: list[Any], training: Callable[..., Training], max_iter: int
-    ) -> tuple[list[Any], list[History], str]:
-        """Train the members while there is time: those to keep, the histories of those that were begun, and what cut
-        the training short. The first is kept wherever it ends; of the others, those that came to an end of their own.
-        """
+    def _one_by_one(self, tasks: list[Any], recipe: Recipe, adam: type) -> list[History]:
+        """Train the members while there is time; the histories of those that were begun."""
         histories: list[History] = []
-        began, ended = time.monotonic(), ""
-        with self._shown(len(tasks) * max_iter) as watch:
+        began, left = time.monotonic(), self.max_time
+        with self._shown(len(tasks) * recipe.max_iter) as watch:
             for number, task in enumerate(tasks):
-                left = self._time_left(began) if number else self.max_time
-                if left is not None and left <= 0:
-                    ended = "time limit"
-                    break
-                task.watch = watch and partial(watch, before=number * max_iter)
-                histories.append(training(left, number).fit(task))
+                if number and self.max_time is not None:  # the least of all processes, as all must end together
+                    spent = torch.tensor([time.monotonic() - began], dtype=torch.float64)
+                    left = float(self.max_time) - float(together.largest(spent, "the time spent"))
+                    if left <= 0:
+                        break
+                task.watch = watch and partial(watch, before=number * recipe.max_iter)
+                histories.append(self._training(recipe, left, number, adam).fit(task))
                 if histories[-1].status in _CUT_SHORT:
-                    ended = histories[-1].status
                     break
-        kept = [task for task, history in zip(tasks, histories, strict=False) if history.status not in _CUT_SHORT]
-        return kept or tasks[:1], histories, ended
+        return histories
 
     def _calibrated(self, held_out: list[Any], outputs: list[torch.Tensor]) -> Calibration | None:
         """How far off each member is on the rows of all processes that it held out."""
@@ -180,7 +173,8 @@ class Fitting(SharedParameters, BaseEstimator):
             scores = [self._scores(output, task.target.cpu()) for output, task in zip(outputs, held_out, strict=True)]
             weights = [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in held_out]
             features, slopes = [task.x.cpu() for task in held_out], None
-        scores, weights = ([as_tensor(rows_of_all(x.numpy())) for x in each] for each in (scores, weights))
+        every = zip(*together.from_each((scores, weights), "the held-out samples"), strict=True)
+        scores, weights = ([torch.cat(parts) for parts in zip(*each, strict=True)] for each in every)
         if together.is_alone() and self._loss == "squared_error":
             slopes = learned_scale(scores, features, weights)
             several = enumerate(zip(scores, features, strict=True))
@@ -191,13 +185,6 @@ class Fitting(SharedParameters, BaseEstimator):
     @abstractmethod
     def _scores(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """How far off outputs are, [n, n_outputs], or for classes [n, 1]."""
-
-    def _time_left(self, began: float) -> float | None:
-        """Of `max_time`; the least of all processes, as all must end together."""
-        if self.max_time is None:
-            return None
-        spent = torch.tensor([time.monotonic() - began], dtype=torch.float64)
-        return float(self.max_time) - float(together.largest(spent, "the time spent"))
 
     def _warn(self, histories: list[History], ended: str, n_members: int) -> None:
         done = how_far(histories, "epoch" if self.solver == "adam" else "iteration", n_members)
@@ -212,7 +199,7 @@ class Fitting(SharedParameters, BaseEstimator):
             )
         else:
             return
-        warnings.warn(text, ConvergenceWarning, stacklevel=7)
+        warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
     def _train_on(self, X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         """One epoch of Adam on these samples; the first call fixes the scaling, as later samples are not known yet."""
@@ -239,22 +226,25 @@ class Fitting(SharedParameters, BaseEstimator):
         """The samples, merged and scaled, with the first network, a new one or that of before; and what "auto" means
         for them.
         """
-        # Scaled numbers depend, in their last digits, on the number of processes; those that were given do not.
+        # Scaled numbers may depend, in their last digits, on the machine; those that were given do not.
         given = [as_tensor(each) for each in (X, target, weight)]
         identity = None if self.checkpoint_path is None else digest(given, places=None)
         X, target, weight, rows = merge_repeated(X, self._scaled(target), weight)
-        x, weights, generator = as_tensor(X), as_tensor(weight), torch.Generator().manual_seed(seed)
+        samples = x, values, weights = as_tensor(X), as_tensor(target), as_tensor(weight)
+        generator = torch.Generator().manual_seed(seed)
         recipe = resolve_recipe(self, rows.n, X.shape[1])
         if new:
-            self.standardization_ = Standardization.of(x, weights, shared=True)
+            self.standardization_ = Standardization.of(x, weights)
             clip = None if self.clip is None else float(self.clip)
-            self.shaping_ = Shaping.of(rows_of_all(X), rows_of_all(weight), recipe.n_bins, clip)
+            self.shaping_ = Shaping.of(X, weight, recipe.n_bins, clip)
             self.network_ = self._new_network(X.shape[1] + self.shaping_.n_added, generator)
+        if rows.places is not None:
+            x, values, weights = (each[rows.places] for each in samples)
         task = Task(
             self.network_.to(self._dtype()),
             self._objective(),
             self._standardised(x).to(self._dtype()),
-            as_tensor(target).to(self._device(), self._dtype() if target.dtype.kind == "f" else torch.int64),
+            values.to(self._device(), self._dtype() if values.is_floating_point() else torch.int64),
             weights.to(self._device(), self._dtype()),
             generator,
             rows=rows,
@@ -268,19 +258,11 @@ class Fitting(SharedParameters, BaseEstimator):
 
     def _seed(self) -> int:
         """The first process's: where `random_state` is None, others draw other ones."""
-        seed = torch.tensor([check_random_state(self.random_state).randint(2**31 - 1)])
-        return int(together.from_rank(0, seed, "the seed"))
+        return together.from_rank(0, int(check_random_state(self.random_state).randint(2**31 - 1)), "the seed")
 
     def _network_options(self) -> dict[str, Any]:
-        return {
-            "n_layers": int(self.n_layers),
-            "order": float(self.order),
-            "width": None if self.width is None else int(self.width),
-            "step_size": float(self.step_size),
-            "activation": self.activation,
-            "bias": bool(self.bias),
-            "learn_order": bool(self.learn_order),
-        }
+        given = parameters_document(self.get_params(deep=False))
+        return {name: given[name] for name in _NETWORK_OPTIONS}
 
     def _new_network(self, n_features: int, generator: torch.Generator) -> FractionalNetwork:
         options = {"activate_input": True, "generator": generator, **self._network_options()}
@@ -304,7 +286,9 @@ class Fitting(SharedParameters, BaseEstimator):
             )
         return True
 
-    def _training(self, recipe: Recipe, max_time: float | None, member: int | None = None) -> Training:
+    def _training(
+        self, recipe: Recipe, max_time: float | None, member: int | None = None, adam: type = AdamTraining
+    ) -> Training:
         """Of all members at once, or of one of them by its number."""
         # Plain numbers: a search may hand in NumPy's, which JSON does not know.
         stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
@@ -317,10 +301,10 @@ class Fitting(SharedParameters, BaseEstimator):
             "early_stopping": stopping if recipe.holds_out else None,
             "checkpoints": checkpoints,
             "keep_interrupted": not _interrupts_raised.get(),
-            "max_time": max_time,
+            "max_time": None if max_time is None else float(max_time),
         }
         if self.solver == "adam":
-            return AdamTraining(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
+            return adam(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
         return FullBatchTraining(self.solver, recipe.max_iter, float(self.tol), **options)
 
     @property

@@ -1,15 +1,21 @@
 """Several networks for one answer: which rows each is not trained on, and how sure they may be together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 
+import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.nn import FractionalNetwork
 from fracdnn.training import History, Task, together
 
 # Factors of the logits that are tried, evenly in the logarithm; one far from 1 needs rows that speak for it.
 _FACTORS = torch.linspace(-1.5, 1.5, 121, dtype=torch.float64)
 _PENALTY, _COARSE = 1.0, 8
+# What BFGS may take for its matrix, in bytes.
+MOST_FOR_MATRIX = 2 * 2**30
 
 
 def parts(task: Task, n_parts: int, generator: torch.Generator) -> list[torch.Tensor]:
@@ -63,3 +69,30 @@ def _lowest(logs: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
     bend = before - 2 * here + after
     shift = 0.5 * (before - after) / bend if bend > 0 else torch.zeros(())
     return logs[place] + shift.clamp(-1, 1) * (logs[1] - logs[0])
+
+
+def mean_order(networks: Sequence[FractionalNetwork]) -> float:
+    """The mean of the orders as they stand: an estimator's network has one for all layers."""
+    return float(np.mean([float(network.order.detach()) for network in networks]))
+
+
+def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
+    found = list(answers)
+    return found[0] if len(found) == 1 else reduce(torch.add, found) / len(found)
+
+
+def check_matrix_fits(network: FractionalNetwork, solver: str) -> None:
+    """Refuse BFGS for a network of so many parameters that its matrix would fill the memory."""
+    n = sum(parameter.numel() for parameter in network.parameters())
+    needed = n * n * network.W.element_size()
+    if solver == "bfgs" and needed > MOST_FOR_MATRIX:
+        dtype = str(network.W.dtype).removeprefix("torch.")
+        raise InvalidArgumentError(
+            f"solver={solver!r} must have at most {_gib(MOST_FOR_MATRIX)} for its matrix of n × n numbers, got "
+            f"{_gib(needed)} for n = {n:,} parameters in {dtype}; use solver='lbfgs' or 'adam', a smaller width, fewer "
+            f"n_layers or n_bins=0"
+        )
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.3g} GiB"

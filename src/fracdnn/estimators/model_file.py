@@ -10,8 +10,10 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import torch
 
 from fracdnn.exceptions import InvalidTypeError
+from fracdnn.nn import FractionalNetwork
 from fracdnn.parameters import LOCAL_PARAMETERS
 
 _LABEL_KINDS = "biufUO"
@@ -69,3 +71,34 @@ def _plain(name: str, value: Any) -> Any:
     if name == "random_state" and not isinstance(value, Integral):
         return None  # a generator has moved on since; the model itself does not need it
     return value.item() if isinstance(value, np.generic) else value
+
+
+def checked_temperature(value: Any) -> float | None:
+    if value is not None and not (isinstance(value, float) and 0 < value < float("inf")):
+        raise ValueError(f"a temperature of {value!r:.40}")
+    return value
+
+
+def network_document(network: FractionalNetwork) -> dict[str, Any]:
+    return {"options": network.options, "state": network.state_dict()}
+
+
+def network_of(document: dict[str, Any]) -> FractionalNetwork:
+    """The inverse of `network_document`, in float64.
+
+    What a file says of sizes is not believed: nothing is built unless the tensors that came with it are as large.
+    """
+    options, state = document["options"], document["state"]
+    if not options["residual"] or options["operator"] != "dense":
+        raise ValueError("a network that no estimator builds")
+    with torch.device("meta"):
+        stated = FractionalNetwork(**options).state_dict()
+    for name, value in stated.items():
+        if value.shape != state[name].shape:
+            raise ValueError(f"{name} of shape {tuple(state[name].shape)} in a network of {tuple(value.shape)}")
+    network = FractionalNetwork(**options).to(torch.float64)
+    network.load_state_dict(state)
+    for name, value in network.named_parameters():
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{name} with numbers that are not finite")
+    return network

@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
-from fracdnn.estimators.sample_checks import as_tensor, merge_repeated, rows_of_all
+from fracdnn.estimators.sample_checks import as_tensor, checked_weights, merge_repeated
 from fracdnn.estimators.shaping import quantiles
 from fracdnn.parameters import RegressorParameters
 from fracdnn.training import Standardization, together
@@ -89,7 +89,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
-        weight = self._weights(sample_weight, table)
+        weight = checked_weights(sample_weight, table.shape[0])
         X = self._encoded(table, weight, new=new)
         if new:
             self._set_target_scale(X, values, weight)
@@ -97,11 +97,10 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
         _, merged, weights, _ = merge_repeated(X, values, weight)
-        every = rows_of_all(merged)
-        self.target_limits_ = self._limits(every, rows_of_all(weights))
-        scale = Standardization.of(as_tensor(merged.clip(*self.target_limits_)), as_tensor(weights), shared=True)
+        self.target_limits_ = self._limits(merged, weights)
+        scale = Standardization.of(as_tensor(merged.clip(*self.target_limits_)), as_tensor(weights))
         # What never differs is told as it was, whatever the network says.
-        constant = torch.from_numpy((every == every[:1]).all(0))
+        constant = torch.from_numpy((merged == merged[:1]).all(0))
         least = _CONSTANT * torch.where(scale.mean == 0, 1.0, scale.mean.abs())
         self.target_scale_ = Standardization(scale.mean, torch.where(constant, least, scale.deviation))
 

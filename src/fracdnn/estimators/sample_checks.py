@@ -1,6 +1,5 @@
 """Samples on their way into a network: tables, arrays, tensors, weights."""
 
-import json
 from numbers import Real
 from typing import Any
 
@@ -12,10 +11,9 @@ from sklearn.utils.validation import check_X_y, validate_data
 
 from fracdnn.columns.encoding import Encoded, Encoding, row_from_0
 from fracdnn.columns.frames import as_table
-from fracdnn.estimators.model_file import labels_document, labels_of
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import together
-from fracdnn.training.row_numbers import Rows
+from fracdnn.training.together import Rows
 
 
 def as_numpy(values: Any) -> Any:
@@ -85,16 +83,20 @@ def check_one_label_each(y: Any) -> None:
 
 def checked_weights(given: Any, n: int) -> np.ndarray:
     """A weight for each of n samples, float64, from one for each, one for all, or None, which is 1."""
-    if given is None or isinstance(given, Real):
-        given = np.full(n, 1.0 if given is None else given)
-    weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
-    if weight.shape != (n,) or (weight < 0).any():
-        got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
-        raise ValueError(
-            f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
-            f"pass an array of shape ({n},)"
-        )
-    return weight
+    with together.joint("checking sample_weight"):
+        given = as_numpy(given)
+        if not together.is_alone() and (not n or (given is not None and not np.any(given))):
+            return np.zeros(n)  # other processes may have samples, or some with a weight
+        if given is None or isinstance(given, Real):
+            given = np.full(n, 1.0 if given is None else given)
+        weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+        if weight.shape != (n,) or (weight < 0).any():
+            got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
+            raise ValueError(
+                f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
+                f"pass an array of shape ({n},)"
+            )
+        return weight
 
 
 def heaviest(weight: np.ndarray) -> float:
@@ -110,49 +112,27 @@ def heaviest(weight: np.ndarray) -> float:
 def merge_repeated(
     X: np.ndarray, target: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Rows]:
-    """Distinct samples in sorted order with their weights added up, those without weight left out.
+    """Distinct samples of all processes in sorted order with their weights added up, those without weight left out.
 
     The objective is the same and costs less; and a weight is then worth a repetition to the last bit. Only the ratios
     of weights count: they are divided by a power of 2, so that in single precision none overflows and none is lost.
 
-    Of several processes, the first that has a sample keeps it; the rows are numbered in sorted order over all. So a
-    training does not depend on which process was given which samples.
+    Of several processes, the first that has a sample keeps it; the rows say which those of this one are. So a training
+    does not depend on which process was given which samples.
     """
     largest = heaviest(weight)
     kept = weight > 0
-    X, target, weight = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
+    given = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
+    several = together.from_each(given, "the samples, to find repeated ones")
+    begin = sum(len(each[0]) for each in several[: together.rank()])
+    X, target, weight = given if together.is_alone() else map(np.concatenate, zip(*several, strict=True))
     both = np.column_stack([X, target.reshape(len(target), *target.shape[1:] or (1,)).astype(np.float64)])
     # By keys, which takes a quarter of the time that rows do.
     _, first, which = np.unique(_sorting_keys(both), return_index=True, return_inverse=True)
-    # Of no samples, NumPy counts in integers.
-    total = np.bincount(which, weights=weight, minlength=len(first)).astype(np.float64)
-    X, target, weight = X[first], target[first], total
-    if together.is_alone():
-        return X, target, weight, Rows(len(X))
-    mine, weight, rows = _merge_over_processes(both[first], weight)
-    return X[mine], target[mine], weight, rows
-
-
-def _merge_over_processes(both: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, Rows]:
-    """Which of the sorted rows this process keeps, their weights, and their numbers among those of all."""
-    what, keys, here = "the samples, to find repeated ones", _sorting_keys(both), together.rank()
-    mine, total = np.ones(len(both), dtype=bool), weight.copy()
-    samples, weights = (together.from_each(as_tensor(each), what) for each in (both, weight))
-    for rank, (theirs, added) in enumerate(zip(samples, weights, strict=True)):
-        if rank == here or not len(theirs):
-            continue
-        others = _sorting_keys(theirs.numpy())
-        place = np.searchsorted(others, keys).clip(max=len(others) - 1)
-        same = others[place] == keys
-        total[same] += added.numpy()[place[same]]
-        if rank < here:
-            mine &= ~same
-    keys = keys[mine]
-    n, places = len(keys), np.arange(len(keys))
-    for rank, theirs in enumerate(together.from_each(as_tensor(both[mine]), what)):
-        if rank != here:
-            n, places = n + len(theirs), places + np.searchsorted(_sorting_keys(theirs.numpy()), keys)
-    return mine, total[mine], Rows(n, torch.from_numpy(places))
+    weight = np.bincount(which, weights=weight, minlength=len(first))
+    places = ((begin <= first) & (first < begin + len(given[0]))).nonzero()[0]
+    rows = Rows(len(first), None if together.is_alone() else torch.from_numpy(places))
+    return X[first], target[first], weight, rows
 
 
 def _sorting_keys(rows: np.ndarray) -> np.ndarray:
@@ -164,12 +144,7 @@ def _sorting_keys(rows: np.ndarray) -> np.ndarray:
 
 def classes_of_all(y: np.ndarray) -> np.ndarray:
     """The classes in the labels of all processes, in order."""
-    mine = np.unique(y)
-    if together.is_alone():
-        return mine
-    with together.joint("naming the classes"):
-        text = json.dumps(labels_document(mine) if len(mine) else None)
-    found = [labels_of(each) for each in map(json.loads, together.texts(text, "the classes")) if each is not None]
+    found = [each for each in together.from_each(np.unique(y), "the classes") if len(each)]
     kinds = {"text" if labels.dtype.kind in "UO" else "numbers" for labels in found}
     if len(kinds) != 1:
         got = "labels of both kinds" if found else "no samples on all processes"
@@ -188,9 +163,3 @@ def class_weights(given: dict | str | None, classes: np.ndarray, counts: np.ndar
                 f"0 leaves a class out"
             )
     return compute_class_weight(given, classes=classes, y=classes)
-
-
-def rows_of_all(values: np.ndarray) -> np.ndarray:
-    if together.is_alone():
-        return values
-    return np.concatenate([each.numpy() for each in together.from_each(as_tensor(values), "the samples")])

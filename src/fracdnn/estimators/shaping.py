@@ -35,16 +35,13 @@ class Shaping:
 
         Inputs of few different values, such as categories, have none.
         """
-        found: list[tuple[int, np.ndarray]] = []
-        for place in range(inputs.shape[1]) if n_bins else ():
-            edges = _edges(inputs[:, place], weight, n_bins)
-            if len(edges) > FEWEST_BINS:
-                found.append((place, edges))
-        if not found:
+        every = {place: _edges(inputs[:, place], weight, n_bins) for place in range(inputs.shape[1]) if n_bins}
+        edges = {place: each for place, each in every.items() if len(each) > FEWEST_BINS}
+        if not edges:
             return cls.none(clip)
-        column = np.concatenate([np.full(len(edges) - 1, place) for place, edges in found])
-        low = np.concatenate([edges[:-1] for _, edges in found])
-        width = np.concatenate([np.diff(edges) for _, edges in found])
+        column = np.repeat(list(edges), [len(each) - 1 for each in edges.values()])
+        low = np.concatenate([each[:-1] for each in edges.values()])
+        width = np.concatenate([np.diff(each) for each in edges.values()])
         return cls(clip, torch.from_numpy(column), torch.from_numpy(low), torch.from_numpy(width))
 
     @classmethod

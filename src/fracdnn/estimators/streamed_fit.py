@@ -4,7 +4,7 @@ On several processes each passes the same: all samples, of which it reads its pa
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,7 @@ from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.estimators.regressor import FractionalRegressor
 from fracdnn.estimators.sample_checks import class_weights
 from fracdnn.estimators.shaping import Shaping
-from fracdnn.training import (
-    AdamTraining,
-    Standardization,
-    StreamedAdamTraining,
-    StreamedTask,
-    Training,
-    together,
-)
+from fracdnn.training import Standardization, StreamedAdamTraining, StreamedTask, together
 from fracdnn.training.samples import Chunk, Samples
 
 
@@ -81,7 +74,7 @@ def _fit(
     numbers = [part.tolist() for scale in scales if scale for part in vars(scale).values()]
     together.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
     generator = torch.Generator().manual_seed(estimator._seed())
-    estimator.n_features_in_, estimator.standardization_ = n_features, standardization
+    estimator.standardization_ = standardization
     if encoding is None:
         estimator._take_numbers()
     else:
@@ -91,18 +84,11 @@ def _fit(
     objective = estimator._objective()
     recipe = resolve_recipe(estimator, sum(samples.sizes), n_features)
     recipe = replace(recipe, n_members=1, holds_out=validation is not None)
-
-    def training(max_time: float | None, member: int = 0) -> Training:
-        found = estimator._training(recipe, max_time)
-        if not isinstance(found, AdamTraining):
-            return found
-        return StreamedAdamTraining(**{each.name: getattr(found, each.name) for each in fields(found)})
-
     task = StreamedTask(network, objective, _Scaled(samples, estimator, weights), generator)
     if validation is not None:
         held_out = _Scaled(validation, estimator, weights)
         task.validation = StreamedTask(network, objective.unsmoothed(), held_out, generator)
-    estimator._train_tasks([task], training, recipe.max_iter)
+    estimator._train_tasks([task], recipe, StreamedAdamTraining)
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,194 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import torch
+from torch.optim.adam import adam
 
+from fracdnn.exceptions import NotFiniteError
+from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
-from fracdnn.training import together
-from fracdnn.training.captured import can_capture
-from fracdnn.training.epochs import Adam, Epochs, OneMember, Result
+from fracdnn.training import progress, together
+from fracdnn.training.captured import Captured, can_capture
 from fracdnn.training.loops import Training
-from fracdnn.training.records import Record
+from fracdnn.training.records import Record, record_of
 from fracdnn.training.run import Member, Run, State
 from fracdnn.training.stacked import StackedMembers, can_stack
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count, check_positive
+
+# Mean loss and accuracy, which a regression has not.
+Result = tuple[float, float | None]
+# As torch's Adam has them.
+_OPTIONS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+
+
+class Adam:
+    """Adam's moments and rate for some parameters; from the start, or from the moments of a state.
+
+    A step is torch's function: its class would import the compiler, which takes longer than a small training. Fused, it
+    is one call. In a CUDA graph all that it reads is on the device, in float64, which the fused one cannot.
+    """
+
+    def __init__(
+        self, parameters: Sequence[torch.Tensor], moments: Sequence[State] = (), *, captured: bool = False
+    ) -> None:
+        self.parameters, device = parameters, parameters[0].device
+        self._options = {**_OPTIONS, **({"foreach": True, "capturable": True} if captured else {"fused": True})}
+        number: Any = {"dtype": torch.float64 if captured else torch.float32, "device": device}
+        self._rate: float | torch.Tensor = torch.zeros((), **number) if captured else 0.0
+        # As torch's Adam calls them.
+        zeros = partial(torch.zeros_like, requires_grad=False)
+        self.states: list[State] = [
+            {"step": torch.zeros((), **number), "exp_avg": zeros(each), "exp_avg_sq": zeros(each)}
+            for each in parameters
+        ]
+        for state, values in zip(self.states, moments, strict=False):
+            for name, value in values.items():
+                state[name].copy_(value)
+
+    def set_rate(self, rate: float) -> None:
+        self._rate = self._rate.fill_(rate) if isinstance(self._rate, torch.Tensor) else rate
+
+    @torch.no_grad()
+    def step(self) -> None:
+        pairs = zip(self.parameters, self.states, strict=True)
+        moved = [(each, each.grad, *state.values()) for each, state in pairs if each.grad is not None]
+        parameters, gradients, steps, firsts, seconds = map(list, zip(*moved, strict=True))
+        options: Any = {**self._options, "lr": self._rate}
+        adam(parameters, gradients, firsts, seconds, [], steps, **options)
+
+
+def _mean(loss: torch.Tensor, rows: float) -> float:
+    return float(loss.flatten()[0]) / rows
+
+
+class OneMember:
+    """A task by itself, with the interface of `StackedMembers`; on several processes the samples that are here."""
+
+    axis = 0
+
+    def __init__(self, network: FractionalNetwork, batch_size: int) -> None:
+        self._size, self.network = batch_size, network
+        self.parameters = list(network.parameters())
+        self.kept = [*self.parameters, *network.buffers()]
+
+    def set_task(self, task: Task) -> None:
+        self.tasks, self.counts = [task], [task.n]
+        self.n_batches = -(-task.n // self._size)
+
+    def joined(self, moments: Sequence[State]) -> list[State]:
+        """The moments of each parameter, from those of the members."""
+        return [state for each in moments for state in each.values()]
+
+    def load(self, orders: Sequence[torch.Tensor]) -> None:
+        self._shuffled = task = self.tasks[0].part(orders[0])
+        parts = task.numbered.split(self._size)
+        self.sizes = [part.n_here for part in parts]
+        self.rows = torch.tensor([[part.n] for part in parts], dtype=torch.float64, device=task.x.device)
+        self.data = [each for each in task.chunk if each is not None]
+
+    def evaluate(self, batch: Sequence[torch.Tensor]) -> tuple[float | torch.Tensor, torch.Tensor]:
+        for parameter in self.parameters:
+            parameter.grad = None
+        x, target, *weight = batch
+        task = replace(self.tasks[0], x=x, target=target, weight=weight[0] if weight else None)
+        return task.evaluate(), task.output
+
+    def accuracies(self, outputs: torch.Tensor) -> list[float | None]:
+        return [self._shuffled.accuracy(outputs)]
+
+    def records(self, number: int, found: Sequence[Result], gradients: object) -> list[Record]:
+        return [record_of(self.network, number, *found[0])]
+
+    def scores(self) -> list[float | None]:
+        """Left to the run, which may have samples in pieces."""
+        return [None]
+
+
+class Epochs:
+    """Epochs of some members with one optimizer, captured in CUDA graphs where that is said.
+
+    `gradients` are those of the last step.
+    """
+
+    def __init__(self, members: OneMember | StackedMembers, optimizer: Adam, *, captured: bool = False) -> None:
+        self.members, self.optimizer = members, optimizer
+        self._captured = Captured(members.network) if captured else None
+        self.gradients: list[torch.Tensor] = []
+
+    @property
+    def is_captured(self) -> bool:
+        return self._captured is not None and self._captured.is_captured
+
+    def run(self, rates: Sequence[float]) -> list[Result]:
+        """`one`; a member whose loss is not finite is then as it was before."""
+        members = self.members
+        before = [each.detach().clone() for each in members.kept]
+        try:
+            found = self.one(rates)
+        except NotFiniteError:
+            found = [(math.nan, None)]
+        for member, (loss, _) in enumerate(found):
+            if not math.isfinite(loss):
+                part = self._part(member)
+                for each, old in zip(members.kept, before, strict=True):
+                    each.detach()[part] = old[part]
+        return found
+
+    def one(self, rates: Sequence[float]) -> list[Result]:
+        """An epoch in random order, with a rate for each batch: mean loss and accuracy of each member on the way, each
+        sample with the parameters it met.
+        """
+        members, optimizer = self.members, self.optimizer
+        pairs = zip(members.counts, members.tasks, strict=True)
+        members.load([torch.randperm(n, generator=task.generator).to(task.x.device) for n, task in pairs])
+        loss, outputs, begin = torch.zeros_like(members.rows[0]), [], 0
+        each_has = members.counts[0] / max(1, len(members.sizes))
+        for number, (size, rate) in enumerate(zip(members.sizes, rates, strict=True)):
+            batch: Sequence[torch.Tensor] = [each.narrow(members.axis, begin, size) for each in members.data]
+            optimizer.set_rate(rate)
+            if self._captured is None:
+                value, output, *self.gradients = self._step(batch)
+            else:
+                held = self._captured.load(batch, copy=True)
+                value, output, *self.gradients = self._captured(partial(self._step, held))
+                output = output.clone()
+            loss, begin = loss + value * members.rows[number], begin + size
+            outputs.append(output)
+            progress.add_rows(each_has, partial(_mean, loss, (number + 1) * each_has))
+        for parameter, gradient in zip(optimizer.parameters, self.gradients, strict=True):
+            parameter.grad = gradient
+        losses = (loss.cpu() / torch.tensor(members.counts)).tolist()
+        return list(zip(losses, members.accuracies(torch.cat(outputs, members.axis)), strict=True))
+
+    def _step(self, batch: Sequence[torch.Tensor]) -> tuple:
+        value, output = self.members.evaluate(batch)
+        self.optimizer.step()
+        return value, output, *[parameter.grad for parameter in self.optimizer.parameters]
+
+    def _part(self, member: int) -> Any:
+        """Where the numbers of a member are in a tensor of all."""
+        return member if self.members.axis else ...
+
+    def moments(self, member: int) -> State:
+        """As torch's Adam keeps them, by the number of the parameter."""
+        part = self._part(member)
+        return {
+            str(number): {
+                "step": state["step"].to("cpu", torch.float32, copy=True),
+                **{name: state[name][part].clone() for name in ("exp_avg", "exp_avg_sq")},
+            }
+            for number, state in enumerate(self.optimizer.states)
+        }
+
+
+# How far an epoch in windows is: windows done, and sums for its record.
+_NOTHING: State = {"window": 0, "samples": 0, "loss": 0.0, "weight": 0.0, "hits": 0.0}
 
 
 @dataclass(frozen=True)
@@ -60,7 +232,7 @@ class AdamLoop:
 
     def __init__(self, training: Any, run: Run, window: int | None = None) -> None:
         self._training, self._run, self._window = training, run, window
-        self._done, self._sums = 0, WindowSums()
+        self._done, self._sums = 0, _NOTHING
         # Of members that are not in the stack.
         self._moments: dict[Member, State] = {}
         for member in run.members:
@@ -69,21 +241,17 @@ class AdamLoop:
                     self._moments[member] = _checked_moments(member.task.network, member.position["optimizer"])
                     self._done = check_count(member.position["epoch"], "epoch", minimum=1)
                     if window is not None:
-                        self._done, self._sums = self._done - 1, WindowSums.of_document(member.position["within"])
+                        self._done, self._sums = self._done - 1, _checked_sums(member.position["within"])
         self._stack()
 
     def train(self) -> str:
         training, run = self._training, self._run
         try:
             while self._done < training.max_epochs:
-                found = [self._pass(epochs, self._done + 1) for _, epochs in self._stacks]
-                noted = [
-                    each
-                    for stack, results in zip(self._stacks, found, strict=True)
-                    for each in self._noted(*stack, results)
-                ]
+                found = [(*stack, self._pass(stack[1], self._done + 1)) for stack in self._stacks]
+                noted = [each for stack in found for each in self._noted(*stack)]
                 if noted:
-                    self._done, self._sums = self._done + 1, WindowSums()
+                    self._done, self._sums = self._done + 1, _NOTHING
                 run.note(noted, self._positions)
                 if any(member.history.status for members, _ in self._stacks for member in members):
                     self._untie()
@@ -144,7 +312,7 @@ class AdamLoop:
         for member in self._run.members:
             position = {"epoch": self._done, "optimizer": (self._moments | now)[member]}
             if self._window is not None:
-                position |= {"epoch": self._done + 1, "within": dict(vars(self._sums))}
+                position |= {"epoch": self._done + 1, "within": self._sums}
             if len(self._run.members) > 1:
                 position["status"] = member.history.status
             yield position
@@ -163,54 +331,33 @@ class AdamLoop:
 
     def _pass_in_windows(self, epochs: Epochs, epoch: int, length: int) -> list[Result]:
         """The windows of an epoch, of so many batches each, from where it stands."""
-        sums, size, members, run = self._sums, self._training.batch_size, epochs.members, self._run
+        size, members, run = self._training.batch_size, epochs.members, self._run
         task: Any = run.members[0].task
         assert isinstance(members, OneMember)
         n_batches = -(-sum(task.samples.sizes) // size)
-        for window in task.windows(length * size, epoch, sums.window):
+        for window in task.windows(length * size, epoch, self._sums["window"]):
             members.set_task(window)
-            first = sums.window * length
+            first = self._sums["window"] * length
             found = epochs.run(self._rates(epoch, n_batches, range(first, min(first + length, n_batches))))
-            if not math.isfinite(found[0][0]):
+            ((loss, accuracy),) = found
+            if not math.isfinite(loss):
                 return found
-            sums.add(window, *found[0])
-            if sums.window * length < n_batches:
-                run.mark(sums.window, self._positions, lambda: self._records(run.members, epochs, [sums.means])[0])
-        return [sums.means]
+            weight = window.whole_weight
+            added = (1, window.n, loss * window.n, weight, (accuracy or 0.0) * weight)
+            self._sums = {name: self._sums[name] + new for name, new in zip(_NOTHING, added, strict=True)}
+            done, n, loss, weight, hits = self._sums.values()
+            means = [(loss / n, None if accuracy is None else hits / weight)]
+            if first + length < n_batches:
+                run.mark(done, self._positions, partial(self._records, run.members, epochs, means))
+        return means
 
 
-@dataclass
-class WindowSums:
-    """How far an epoch is: windows done, and sums for its record."""
-
-    window: int = 0
-    samples: int = 0
-    summed_loss: float = 0.0
-    weight: float = 0.0
-    hits: float | None = 0.0
-
-    @classmethod
-    def of_document(cls, document: State) -> "WindowSums":
-        """The inverse of `vars`; a ValueError or TypeError where it is something else."""
-        found = cls(**document)
-        for name in ("window", "samples"):
-            check_count(getattr(found, name), name)
-        numbers = (found.summed_loss, found.weight, 0.0 if found.hits is None else found.hits)
-        if not all(isinstance(number, float | int) and math.isfinite(number) for number in numbers):
-            raise ValueError("sums that are no numbers")
-        return found
-
-    def add(self, window: Task, loss: float, accuracy: float | None) -> None:
-        weight = window.whole_weight
-        self.window += 1
-        self.samples += window.n
-        self.summed_loss += loss * window.n
-        self.weight += weight
-        self.hits = None if accuracy is None or self.hits is None else self.hits + accuracy * weight
-
-    @property
-    def means(self) -> Result:
-        return self.summed_loss / self.samples, None if self.hits is None else self.hits / self.weight
+def _checked_sums(document: State) -> State:
+    """A ValueError or TypeError unless it holds how far an epoch is."""
+    if document.keys() != _NOTHING.keys() or not all(map(math.isfinite, document.values())):
+        raise ValueError("sums that are no numbers")
+    check_count(document["window"], "window")
+    return document
 
 
 def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequence[float]) -> Result:
@@ -224,14 +371,12 @@ def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequ
 
 
 def _checked_moments(network: torch.nn.Module, state: State) -> State:
-    """A ValueError unless the state is one of parameters of these shapes: torch would fail at the first step."""
-    parameters = list(network.parameters())
-    if list(state) != [str(number) for number in range(len(parameters))]:
-        raise ValueError(f"moments of {len(state)} parameters for {len(parameters)}")
-    for moments, parameter in zip(state.values(), parameters, strict=True):
-        shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-        if {name: value.shape for name, value in moments.items()} != shapes:
-            raise ValueError(f"moments that do not fit a parameter of shape {tuple(parameter.shape)}")
-        if moments["step"].dtype != torch.float32 or not all(value.is_floating_point() for value in moments.values()):
-            raise ValueError("moments that are not floating-point numbers")
+    """A ValueError unless the state is one of these parameters: torch would fail at the first step."""
+    fresh = {str(number): moments for number, moments in enumerate(Adam(list(network.parameters())).states)}
+    found, expected = (
+        [(number, {name: (value.shape, value.dtype) for name, value in moments.items()}) for number, moments in one]
+        for one in (state.items(), fresh.items())
+    )
+    if found != expected:
+        raise ValueError(f"moments of other parameters than the network's {len(expected)}")
     return state

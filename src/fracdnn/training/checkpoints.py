@@ -6,9 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from fracdnn.container import DamagedFileError, checked, document_bytes, read_document
 from fracdnn.files import write_whole
 from fracdnn.training import together
@@ -46,7 +43,6 @@ class Found:
     """A checkpoint, which rank has it, and what is wrong with the file that it is taken in place of."""
 
     path: Path
-    content: bytes
     document: dict[str, Any]
     damage: str = ""
     rank: int = 0
@@ -80,41 +76,26 @@ def write_checkpoint(path: str | Path, document: dict[str, Any]) -> None:
     write_whole(path, write)
 
 
-def newest_here(path: str | Path) -> Found | None:
-    """The file, or where it is damaged the previous one; where both are, the error of the first."""
-    damage: DamagedFileError | None = None
-    for file in (Path(path), previous_of(path)) if Path(path).exists() else ():
-        try:
-            content = file.read_bytes()
-            return Found(file, content, read_document(file, "checkpoint", content), str(damage or ""))
-        except DamagedFileError as error:
-            damage = damage or error
-        except FileNotFoundError:
-            pass
-    if damage is not None:
-        raise damage
-    return None
-
-
 def newest(path: str | Path) -> Found | None:
-    """Of the files that ranks have at `path`, on disks of their own or on one, that which has come furthest, on all."""
-    here, damage = None, None
+    """Of the files that ranks have at `path`, on disks of their own or on one, that which has come furthest, on all.
+
+    In place of a damaged file it is the previous one; where all there is is damaged, the error of the first.
+    """
+    here, place, damage = None, (-1, 0), None
     with together.joint("reading the checkpoint"):
-        try:
-            here = newest_here(path)
-            progress = -1 if here is None else here.progress[0] * 1_000_000 + here.progress[1]
-        except DamagedFileError as error:
-            damage, progress = error, -1
-    found = together.numbers(progress, "who has the newest checkpoint")
-    if max(found) < 0:
-        with together.joint("reading the checkpoint"):
-            if damage is not None:
-                raise damage
-        return None
-    source = found.index(max(found))
-    if together.is_alone():
-        return here
-    octets = np.frombuffer(b"" if here is None else here.content, dtype=np.uint8).copy()
-    content = together.from_rank(source, torch.from_numpy(octets), "the checkpoint").numpy().tobytes()
-    damaged = here.damage if here is not None and source == together.rank() else ""
-    return Found(Path(path), content, read_document(path, "checkpoint", content), damaged, source)
+        for file in (Path(path), previous_of(path)) if Path(path).exists() else ():
+            try:
+                here = Found(file, read_document(file, "checkpoint"), str(damage or ""))
+                place = here.progress
+                break
+            except DamagedFileError as error:
+                damage = damage or error
+            except FileNotFoundError:
+                pass
+    places = together.from_each(place, "who has the newest checkpoint")
+    source = places.index(max(places))
+    found = together.from_rank(source, here, "the checkpoint")
+    with together.joint("reading the checkpoint"):
+        if found is None and damage is not None:
+            raise damage
+    return found and replace(found, rank=source)

@@ -113,7 +113,7 @@ class FullBatchTraining(Training):
 
     def _train(self, run: Run) -> str:
         task = run.members[0].task
-        return _minimise(self, run, task, {}, Captured(task.network))
+        return _minimise(self, run, task, {}, Captured(task.network) if can_capture(task) else None)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,8 @@ class MiniBatchTraining(Training):
 
     def _train(self, run: Run) -> str:
         member, status = run.members[0], ""
-        task, first, captured = member.task, 0, Captured(member.task.network)
+        task, first = member.task, 0
+        captured = Captured(task.network) if can_capture(task) else None
         if member.position:
             with run.restoring():
                 task.generator.set_state(member.position["drawn_from"])
@@ -163,7 +164,6 @@ class MiniBatchTraining(Training):
         return status
 
     def _drawn(self, task: Task) -> torch.Tensor:
-        """The samples of a mini-batch, in random order."""
         order = torch.randperm(task.n, generator=task.generator)
         if not self.by_class:
             return order[: max(1, round(self.batch_fraction * len(order)))]
@@ -173,7 +173,7 @@ class MiniBatchTraining(Training):
 
 
 def _minimise(
-    training: FullBatchTraining | MiniBatchTraining, run: Run, task: Task, here: State, captured: Captured
+    training: FullBatchTraining | MiniBatchTraining, run: Run, task: Task, here: State, captured: Captured | None
 ) -> str:
     """Run the line-search optimizer of a training on a task, noting each iteration; returns why it stopped.
 
@@ -181,8 +181,7 @@ def _minimise(
     `captured` evaluates where it can.
     """
     member = run.members[0]
-    captures = can_capture(task)
-    if captures:
+    if captured is not None:
         x, target, *weight = captured.load([each for each in task.chunk if each is not None])
         task = replace(task, x=x, target=target, weight=weight[0] if weight else None)
     resumed, member.position = member.position, {}
@@ -192,7 +191,7 @@ def _minimise(
         return str(Status.ITERATION_LIMIT)
 
     def note(iteration: Iteration) -> None:
-        member.history.captured |= captured.is_captured
+        member.history.captured |= captured is not None and captured.is_captured
         number, trials = len(member.history.records) + 1, iteration.line_search_trials
         found = iteration.loss, task.accuracy(task.output), iteration.gradient_norm
         record = member.add(record_of(task.network, number, *found, line_search_trials=trials))
@@ -205,25 +204,23 @@ def _minimise(
     if resumed:
         with run.restoring():
             minimizer.load_state_dict(resumed["optimizer"])
-    minimizer.step(partial(_evaluated, task, parameters, captured if captures else None))
+    minimizer.step(partial(_evaluated, task, parameters, captured))
     return str(minimizer.result.status)
 
 
 def _evaluated(task: Task, parameters: Sequence[torch.nn.Parameter], captured: Captured | None) -> float | torch.Tensor:
     """The objective, on a device where it is `captured`; its gradients become those of the parameters."""
-
-    def work() -> tuple[Any, ...]:
-        for parameter in parameters:
-            parameter.grad = None
-        return task.evaluate(), task.output, *(parameter.grad for parameter in parameters)
-
+    for parameter in parameters:
+        parameter.grad = None
     if captured is not None:
+
+        def work() -> Any:
+            return (task.evaluate(), task.output, *(each.grad for each in parameters))
+
         value, task.output, *gradients = captured(work)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         return value
-    for parameter in parameters:
-        parameter.grad = None
     try:
         found = task.backward()
     except NotFiniteError:

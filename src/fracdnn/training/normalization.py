@@ -15,17 +15,14 @@ class Standardization:
     deviation: torch.Tensor
 
     @classmethod
-    def of(cls, x: torch.Tensor, weight: torch.Tensor | None = None, *, shared: bool = False) -> "Standardization":
-        """The statistics of rows, weighted where weights are given; `shared` takes the rows of all processes."""
-        total, largest_of = (together.total, together.largest) if shared else (lambda values, _: values,) * 2
-        what = "the means and deviations of the samples"
+    def of(cls, x: torch.Tensor, weight: torch.Tensor | None = None) -> "Standardization":
+        """The statistics of rows, weighted where weights are given."""
         weight = torch.ones(len(x), dtype=x.dtype, device=x.device) if weight is None else weight
-        share = (weight / total(weight.sum(), what)).unsqueeze(-1)
-        mean = total((share * x).sum(0), what)
+        share = (weight / weight.sum()).unsqueeze(-1)
+        mean = (share * x).sum(0)
         # By the largest distance first: squares of large numbers overflow.
-        largest = (x - mean).abs().amax(0) if len(x) else torch.zeros_like(mean)
-        largest = largest_of(largest, what).clamp(min=torch.finfo(x.dtype).tiny)
-        variance = total((share * ((x - mean) / largest) ** 2).sum(0), what)
+        largest = (x - mean).abs().amax(0).clamp(min=torch.finfo(x.dtype).tiny)
+        variance = (share * ((x - mean) / largest) ** 2).sum(0)
         return cls.of_moments(mean, variance.sqrt() * largest)
 
     @classmethod

@@ -91,23 +91,17 @@ def metrics_to(path: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def logged(total: int, *, lines: bool) -> Iterator[Log]:
+def logged(total: int, *, lines: bool = False) -> Iterator[Callable[..., None] | None]:
+    """What a task's `watch` takes to write metrics and lines; None where there are neither."""
     global _log
-    _log = Log(total, _metrics, lines=lines)
-    try:
-        yield _log
-    finally:
-        _log = None
-
-
-@contextmanager
-def recorded_progress(total: int) -> Iterator[Callable[..., None] | None]:
-    """Show nothing; what a task's `watch` takes where metrics are written, else None."""
-    if _metrics is None:
+    if not lines and _metrics is None:
         yield None
         return
-    with logged(total, lines=False) as log:
-        yield log.add
+    _log = Log(total, _metrics, lines=lines)
+    try:
+        yield _log.add
+    finally:
+        _log = None
 
 
 @contextmanager
@@ -125,16 +119,18 @@ def shown_progress(total: int) -> Iterator[Callable[..., None]]:
 
     console, figures = Console(stderr=True), TextColumn("{task.fields[figures]}")
     if not console.is_terminal and not console.is_jupyter:
-        with logged(total, lines=True) as log:
-            yield log.add
+        with logged(total, lines=True) as note:
+            assert note is not None
+            yield note
         return
     columns = (BarColumn(bar_width=_BAR), MofNCompleteColumn(), figures, TimeRemainingColumn(compact=True))
     room = console.width - _BAR - (2 * len(str(total)) + 1) - _TIME_LEFT - (len(columns) - 1)
-    with logged(total, lines=False) as log, Progress(*columns, console=console) as progress:
+    with logged(total) as note, Progress(*columns, console=console) as progress:
         bar = progress.add_task("training", total=total, figures="")
 
         def watch(record: Record, before: int = 0) -> None:
-            log.add(record, before)
+            if note is not None:
+                note(record, before)
             if before + record.iteration > progress.tasks[bar].completed:  # of several at once, the first to come
                 progress.update(bar, completed=before + record.iteration, figures=_figures(record, room))
 

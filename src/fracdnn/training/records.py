@@ -39,7 +39,6 @@ class History:
     captured: bool = False
 
     def column(self, name: str) -> list[Any]:
-        """One field of all records."""
         return [getattr(record, name) for record in self.records]
 
     @property
@@ -47,18 +46,16 @@ class History:
         return sum(record.line_search_trials for record in self.records)
 
     def to_dict(self) -> dict[str, Any]:
-        records = [asdict(record) for record in self.records]
-        return {"status": self.status, "captured": self.captured, "records": records}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "History":
         """The inverse of `to_dict`; a TypeError where the document holds something else than records."""
         records = [Record(**record) for record in document["records"]]
-        history = cls(records, document["status"], document["captured"])
-        plain = isinstance(history.status, str) and isinstance(history.captured, bool)
-        if not plain or not all(record.is_plain for record in history.records):
+        status, captured = document["status"], document["captured"]
+        if not (isinstance(status, str) and isinstance(captured, bool) and all(each.is_plain for each in records)):
             raise TypeError("a history of something else than numbers")
-        return history
+        return cls(records, status, captured)
 
 
 def record_of(

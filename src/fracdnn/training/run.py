@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -50,22 +49,21 @@ class Member:
     `position` is what its loop needs to go on, empty at the beginning. `history.status` is set where it has ended.
     """
 
-    def __init__(self, task: Task, early_stopping: EarlyStopping | None, identity: State) -> None:
-        self._whole, self._early_stopping, self._identity = task, early_stopping, identity
+    def __init__(self, whole: Task, identity: State, saved: State | None, early_stopping: EarlyStopping | None) -> None:
+        """Hold samples of the `whole` out, or take all from the state that a checkpoint has."""
+        self._early_stopping, self._identity = early_stopping, identity
         self.history, self.position = History(), State()
         self._best: State | None = None
         self._best_score, self._waited = float("inf"), 0
-
-    def begin(self, saved: State | None) -> None:
-        """Hold samples out, or take all from the state that a checkpoint has."""
-        self._held_out = self._taken_held_out(saved["held_out"]) if saved else self._drawn()
-        whole, self.task = self._whole, self._whole
-        self.validation = whole.validation if self._early_stopping else None
-        if self._held_out is not None:
+        may_hold_out = early_stopping if whole.validation is None else None
+        held_out = _checked(saved["held_out"], whole, may_hold_out) if saved else _drawn(whole, may_hold_out)
+        self._held_out, self.task = held_out, whole
+        self.validation = whole.validation if early_stopping else None
+        if held_out is not None:
             kept = torch.ones(whole.n, dtype=torch.bool)
-            kept[self._held_out] = False
+            kept[held_out] = False
             self.task = whole.part(kept.nonzero().squeeze(1).to(whole.x.device))
-            validation = whole.part(self._held_out.to(whole.x.device))
+            validation = whole.part(held_out.to(whole.x.device))
             self.validation = replace(validation, objective=validation.objective.unsmoothed())
         if saved:
             self._restore(saved)
@@ -107,41 +105,6 @@ class Member:
             "waited": self._waited,
         }
 
-    def check_identity(self, saved: State, path: Path) -> None:
-        """Refuse the state of another training."""
-        for name, value in self._identity.items():
-            if saved["identity"].get(name) != value:
-                raise FileContentError(
-                    f"{path} must be a checkpoint of this training, got one with other {name}; "
-                    f"go on with what it was begun with, or remove the file to start anew"
-                )
-
-    def _taken_held_out(self, held_out: torch.Tensor | None) -> torch.Tensor | None:
-        """The rows that a checkpoint says are held out."""
-        whole = self._whole
-        if whole.held_out is not None and not (held_out is not None and torch.equal(held_out, whole.held_out)):
-            raise ValueError("other samples held out")
-        if (held_out is None) != (self._early_stopping is None or whole.validation is not None):
-            raise ValueError("samples held out without early stopping, or none with it")
-        if held_out is not None:
-            known = int(torch.isin(torch.arange(whole.n), held_out).sum())
-            if held_out.dtype != torch.int64 or held_out.shape != (known,) or not 0 < known < whole.n:
-                raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} that are not among the {whole.n}")
-        return held_out
-
-    def _drawn(self) -> torch.Tensor | None:
-        whole = self._whole
-        if self._early_stopping is None or whole.validation is not None:
-            return None
-        if whole.held_out is not None:
-            return whole.held_out
-        held_out = max(1, int(self._early_stopping.validation_fraction * whole.n))
-        if held_out == whole.n:
-            raise InvalidArgumentError(
-                f"early_stopping must leave samples to train on, got {held_out} in all; pass more samples or None"
-            )
-        return torch.randperm(whole.n, generator=whole.generator)[:held_out]
-
     def _restore(self, saved: State) -> None:
         """Take all of it or, with an error, nothing: a trial shows what fits."""
         trial, best = copy.deepcopy(self.task.network), saved["best"]
@@ -161,6 +124,31 @@ class Member:
         self.task.generator.set_state(saved["generator"])
 
 
+def _drawn(whole: Task, early_stopping: EarlyStopping | None) -> torch.Tensor | None:
+    """The rows to hold out."""
+    if early_stopping is None or whole.held_out is not None:
+        return whole.held_out if early_stopping else None
+    held_out = max(1, int(early_stopping.validation_fraction * whole.n))
+    if held_out == whole.n:
+        raise InvalidArgumentError(
+            f"early_stopping must leave samples to train on, got {held_out} in all; pass more samples or None"
+        )
+    return torch.randperm(whole.n, generator=whole.generator)[:held_out]
+
+
+def _checked(held_out: torch.Tensor | None, whole: Task, early_stopping: EarlyStopping | None) -> torch.Tensor | None:
+    """The rows that a checkpoint says are held out, if they can be."""
+    if (held_out is None) != (early_stopping is None):
+        raise ValueError("samples held out without early stopping, or none with it")
+    if held_out is not None:
+        known = int(torch.isin(torch.arange(whole.n), held_out).sum())
+        if held_out.dtype != torch.int64 or held_out.shape != (known,) or not 0 < known < whole.n:
+            raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} that are not among the {whole.n}")
+        if whole.held_out is not None and not torch.equal(held_out, whole.held_out):
+            raise ValueError("other samples held out")
+    return held_out
+
+
 class Run:
     """What a loop tells of its records. Of several members the state of all is one file."""
 
@@ -169,17 +157,13 @@ class Run:
         self._ends = ends
         self._checkpoints: Checkpoints | None = training.checkpoints
         # How to go on from the last record or mark, unless it was written, and the number of records of each member.
-        self._unwritten: list[tuple[State, int]] | None = None
+        self._unwritten: list[tuple[State, int]] = []
         if not together.is_alone():
             _check_ranks(tasks[0], training)
-        self.members = []
-        for task in tasks:
-            identity = _identity(task, training.settings()) if training.checkpoints else {}
-            self.members.append(Member(task, training.early_stopping, identity))
-        saved = self._saved()
+        identities = [_identity(task, training.settings()) if training.checkpoints else {} for task in tasks]
+        stopping, saved = training.early_stopping, self._saved(identities)
         with self.restoring():
-            for number, member in enumerate(self.members):
-                member.begin(saved[number] if saved else None)
+            self.members = [Member(*each, stopping) for each in zip(tasks, identities, saved, strict=True)]
 
     def note(self, records: Sequence[tuple[Member, Record]], positions: Callable[[], Iterable[State]]) -> None:
         """After the members' `add`: write a checkpoint if it is due, show the records, and end where that is due.
@@ -202,7 +186,7 @@ class Run:
         if is_over:
             raise EndedError(TIME_LIMIT)
 
-    def mark(self, number: int, positions: Callable[[], Iterable[State]], record: Callable[[], Record]) -> None:
+    def mark(self, number: int, positions: Callable[[], Iterable[State]], records: Callable[[], list[Record]]) -> None:
         """Between records: a checkpoint where so many steps towards the next one are worth it, and where the time is
         over, the end. Then what there is of the next record is the last one; a resumed run makes it anew.
         """
@@ -210,7 +194,7 @@ class Run:
         with together.joint("writing a checkpoint"):
             self._write_if_due(number, positions, is_over)
         if is_over:
-            self.members[0].history.records.append(record())
+            self.members[0].history.records += records()
             raise EndedError(TIME_LIMIT)
 
     def check_ended(self) -> None:
@@ -227,14 +211,13 @@ class Run:
     def write_last(self) -> None:
         """Write how to go on from the last record or mark, if there are checkpoints and it was not written."""
         with together.joint("writing the last checkpoint"):
-            if self._unwritten is not None:
-                self._write(self._unwritten)
-                self._unwritten = None
+            if self._unwritten:
+                self._write()
 
     def restoring(self) -> AbstractContextManager[None]:
         """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
-        resumes = self._checkpoints is not None and self._checkpoints.resume
-        return checked(self._checkpoints.path, "checkpoint") if self._checkpoints and resumes else nullcontext()
+        points = self._checkpoints
+        return checked(points.path, "checkpoint") if points and points.resume else nullcontext()
 
     def _is_over(self) -> bool:
         """Whether the time is over on any rank: clocks began at different moments, and all must end together."""
@@ -247,44 +230,46 @@ class Run:
         if self._checkpoints is None or not together.is_first():
             return
         is_due = is_over or number % self._checkpoints.every == 0
-        states = [
+        self._unwritten = [
             (member.document(position, copied=not is_due), len(member.history.records))
             for member, position in zip(self.members, positions(), strict=True)
         ]
-        self._unwritten = None if is_due else states
         if is_due:
-            self._write(states)
+            self._write()
 
-    def _write(self, states: Sequence[tuple[State, int]]) -> None:
+    def _write(self) -> None:
         assert self._checkpoints is not None
         found = [
             {**state, "history": replace(member.history, records=member.history.records[:number]).to_dict()}
-            for member, (state, number) in zip(self.members, states, strict=True)
+            for member, (state, number) in zip(self.members, self._unwritten, strict=True)
         ]
         write_checkpoint(self._checkpoints.path, {"members": found})
-        progress.note_checkpoint(max(number for _, number in states))
+        progress.note_checkpoint(max(number for _, number in self._unwritten))
+        self._unwritten = []
 
-    def _saved(self) -> list[State] | None:
-        """The states of the members in a checkpoint."""
-        if self._checkpoints is None or not self._checkpoints.resume:
-            return None
-        path = Path(self._checkpoints.path)
-        newest_one, n = newest(path), len(self.members)
-        if newest_one is None:
-            return None
-        if newest_one.damage:
-            text = f"{newest_one.damage}; training goes on from the checkpoint before it, {newest_one.path}"
+    def _saved(self, identities: Sequence[State]) -> Sequence[State | None]:
+        """The states of the members in a checkpoint, which must be of the same training."""
+        n, points = len(identities), self._checkpoints
+        if points is None or not points.resume or (found := newest(points.path)) is None:
+            return [None] * n
+        if found.damage:
+            text = f"{found.damage}; training goes on from the checkpoint before it, {found.path}"
             warnings.warn(text, stacklevel=2)
         with self.restoring():
-            found = newest_one.document["members"]
-            if len(found) != n:
+            members = found.document["members"]
+            if len(members) != n:
                 raise FileContentError(
-                    f"{path} must be a checkpoint of {n} members, got one of {len(found)}; "
-                    f"go on with n_members={len(found)}, or remove the file to start anew"
+                    f"{points.path} must be a checkpoint of {n} members, got one of {len(members)}; "
+                    f"go on with n_members={len(members)}, or remove the file to start anew"
                 )
-            for member, each in zip(self.members, found, strict=True):
-                member.check_identity(each, path)
-        return found
+            for identity, each in zip(identities, members, strict=True):
+                others = [name for name, value in identity.items() if each["identity"].get(name) != value]
+                if others:
+                    raise FileContentError(
+                        f"{points.path} must be a checkpoint of this training, got one with other {others[0]}; "
+                        f"go on with what it was begun with, or remove the file to start anew"
+                    )
+        return members
 
 
 def _identity(task: Task, settings: State) -> State:
@@ -294,7 +279,6 @@ def _identity(task: Task, settings: State) -> State:
 
 
 def _described(task: Task) -> State:
-    """The options of a network in words and numbers."""
     return {**task.network.options, "activation": describe(task.network.architecture.activation)}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.training.row_numbers import Rows
+from fracdnn.training.together import Rows
 
 # Features, targets, and weights or None.
 Chunk = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]

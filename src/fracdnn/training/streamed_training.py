@@ -11,12 +11,11 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import together
 from fracdnn.training.adam import AdamLoop, AdamTraining
-from fracdnn.training.evaluation import is_plain
+from fracdnn.training.evaluation import backward_together, data_loss_together, is_plain
 from fracdnn.training.objective import Objective
 from fracdnn.training.records import Record
 from fracdnn.training.run import Run
 from fracdnn.training.samples import Chunk, Samples, chunks, windows
-from fracdnn.training.summed import backward_together, data_loss_together
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count
 
@@ -109,7 +108,6 @@ class StreamedTask:
 
     @torch.no_grad()
     def loss(self) -> torch.Tensor:
-        """The objective: data and regularization."""
         return self.data_loss() + self.objective.regularization(self.network)
 
     def accuracy(self, output: torch.Tensor) -> float | None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,10 +19,9 @@ from torch import distributed
 
 from fracdnn.exceptions import InvalidArgumentError, RankError
 from fracdnn.tracing import default_store
-from fracdnn.training.row_numbers import Rows
 
 # Of an error's words, what the other ranks are told.
-_MOST_BYTES = 2000
+_MOST_CHARACTERS = 2000
 # Up to so many bytes, ranks tell all others what they have instead of adding up on the way.
 _GATHERED_BYTES = 2_000_000
 # Seconds in which ranks that lost another one say that they are still there.
@@ -31,8 +31,44 @@ _INTERRUPTED, _FAILED = 1, 2
 _interrupted = False
 
 
+@dataclass(frozen=True)
+class Rows:
+    """`n` rows on all processes together; `places` are the numbers of those that are here, None where all are.
+
+    Mini-batches and what is held out are drawn as numbers from 0 to n − 1, alike on all processes; each takes those of
+    its rows that are among them. So nothing that is drawn depends on how many processes there are.
+    """
+
+    n: int
+    places: torch.Tensor | None = None
+
+    def taken(self, numbers: torch.Tensor) -> tuple[torch.Tensor, "Rows"]:
+        """Where the rows of these numbers are that are here, and the rows of these numbers, numbered anew from 0."""
+        if self.places is None:
+            return numbers, Rows(len(numbers))
+        index = torch.full((self.n,), -1)
+        index[self.places] = torch.arange(len(self.places))
+        index = index[numbers.cpu()]
+        here = index >= 0
+        return index[here].to(numbers.device), Rows(len(numbers), here.nonzero().squeeze(1))
+
+    def split(self, size: int) -> list["Rows"]:
+        """`size` rows after the other; what is here must be in order."""
+        begins = range(0, self.n, size)
+        lengths = [min(size, self.n - begin) for begin in begins]
+        if self.places is None:
+            return [Rows(length) for length in lengths]
+        ends = torch.searchsorted(self.places, torch.tensor([b + k for b, k in zip(begins, lengths, strict=True)]))
+        sizes = torch.diff(ends, prepend=ends.new_zeros(1)).tolist()
+        parts = zip(begins, lengths, self.places.split(sizes), strict=True)
+        return [Rows(length, places - begin) for begin, length, places in parts]
+
+    @property
+    def n_here(self) -> int:
+        return self.n if self.places is None else len(self.places)
+
+
 def count() -> int:
-    """The number of ranks."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
@@ -61,32 +97,24 @@ def largest(values: torch.Tensor, what: str) -> torch.Tensor:
     return _combined(values, torch.amax, "MAX", what)
 
 
-def from_rank(source: int, values: torch.Tensor, what: str) -> torch.Tensor:
-    """What that rank has; others pass any tensor of its dtype and its number of dimensions."""
+def from_each(value: Any, what: str) -> list[Any]:
+    """What each rank has, anything that can be pickled: arrays and tensors of the CPU, text, plain values."""
     if is_alone():
-        return values
-    device = _device_of(values)
-    shape = torch.tensor(values.shape, device=device)
-    _wait(what, lambda: distributed.broadcast(shape, source))
-    mine = source == rank()
-    found = (values if mine else values.new_empty(shape.tolist())).to(device).contiguous()
-    _wait(what, lambda: distributed.broadcast(found, source))
-    return found.to(values.device)
+        return [value]
+    found = [None] * count()
+    _wait(what, lambda: distributed.all_gather_object(found, value))
+    return found
 
 
-def from_each(values: torch.Tensor, what: str) -> Iterator[torch.Tensor]:
-    """What each rank has, one after the other; of any length."""
-    return (from_rank(source, values, what) for source in range(count()))
-
-
-def texts(text: str, what: str) -> list[str]:
-    """What each rank has to say."""
-    said = torch.tensor(list(text.encode()), dtype=torch.uint8)
-    return [bytes(each.tolist()).decode() for each in from_each(said, what)]
+def from_rank(source: int, value: Any, what: str) -> Any:
+    if is_alone():
+        return value
+    found = [value if source == rank() else None]
+    _wait(what, lambda: distributed.broadcast_object_list(found, source))
+    return found[0]
 
 
 def numbers(number: int, what: str) -> list[int]:
-    """The number that each rank has."""
     found = torch.zeros(count(), dtype=torch.int64)
     found[rank()] = number
     return total(found, what).tolist()
@@ -106,7 +134,7 @@ def check_same(**values: bytes | str) -> None:
     if is_alone():
         return
     digests = [hashlib.sha256(v if isinstance(v, bytes) else v.encode()).hexdigest() for v in values.values()]
-    given = [text.split() for text in texts(" ".join(digests), "settings")]
+    given = from_each(digests, "settings")
     for place, name in enumerate(values):
         others = [other for other in range(count()) if given[other][place] != given[0][place]]
         if others:
@@ -153,7 +181,7 @@ def settle(what: str, error: BaseException | None = None) -> None:
     if worst > _FAILED:
         raise RankError(f"all {count()} ranks must make the same calls, got other ones on some in {what}")
     if worst == _FAILED:
-        words = texts(str(error)[:_MOST_BYTES] if kind == _FAILED else "", "the error of a rank")
+        words = from_each(str(error)[:_MOST_CHARACTERS], "the error of a rank")
         if kind == _FAILED and error is not None:
             raise error
         first = kinds.index(worst)
