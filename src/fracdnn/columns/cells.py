@@ -8,8 +8,10 @@ two grammars: a decimal point with commas, blanks or apostrophes between thousan
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Sums, either
+from fracdnn.columns.summaries import Sums
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 
@@ -84,24 +86,24 @@ def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, t
         return values
     parts = _parts(column)
     first, second = (_as_plain(parts["digits"], each) for each in (decimal, "," if decimal == "." else "."))
-    written = parts["sign"] + pl.select(pl.coalesce(first, second)).to_series() + parts["power"]
+    written = parts["sign"] + first.zip_with(first.is_not_null(), second) + parts["power"]
     found = written.cast(pl.Float64, strict=False)
     if unit is not None:
         found = found.set((parts["unit"] != unit).fill_null(False), None)
     same = values.is_not_null() & ~column.str.contains(_THREE_DECIMALS).fill_null(False)
-    found = pl.select(pl.when(same).then(values).otherwise(found)).to_series().alias(column.name)
+    found = values.zip_with(same, found)
     if truth and found.null_count() > column.null_count():
         lower = column.str.to_lowercase()
         found = found.set(lower == "true", 1.0).set(lower == "false", 0.0)
     return found
 
 
-def are_numbers(numbers: int, cells: int) -> bool:
-    """Whether a column of so many cells to learn from, so many of which are numbers, is one of numbers."""
-    return numbers == cells or skips_text(numbers, cells)
+def as_floats(numbers: "pl.Series") -> np.ndarray:
+    return numbers.fill_null(float("nan")).to_numpy()
 
 
 def skips_text(numbers: int, cells: int) -> bool:
+    """Whether so many numbers (or dates) of so many cells make the others strays."""
     return numbers >= LEAST_NUMBERS and numbers >= LEAST_SHARE * cells
 
 
@@ -152,7 +154,10 @@ class Marks(Sums):
     and cells such as 007, which are codes.
     """
 
-    ways: ClassVar = {"first": either, "units": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:4])}
+    ways: ClassVar = {
+        "first": lambda mine, theirs: mine or theirs,
+        "units": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:4]),
+    }
     points: int = 0
     commas: int = 0
     thousands: int = 0

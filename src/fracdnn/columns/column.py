@@ -13,7 +13,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import Marks, Strays, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
+from fracdnn.columns.cells import (
+    Marks,
+    Strays,
+    as_floats,
+    as_text,
+    may_be_numbers,
+    missing_as_null,
+    not_numbers,
+    parsed,
+)
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted

@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 
 import numpy as np
 
-from fracdnn.columns.cells import missing_as_null
+from fracdnn.columns.cells import as_floats, missing_as_null
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
@@ -70,19 +70,11 @@ def _moments(column: "pl.Series", pattern: str, groups: tuple[int, int, int]) ->
     return moments.zip_with(half.is_null(), (whole + half + "m").str.to_datetime("%Y-%m-%d %I:%M:%S%p", strict=False))
 
 
-def date_strays(column: "pl.Series", order: str = ORDERS[0]) -> "pl.Series":
-    """The cells that hold something, but no date."""
-    if column.dtype != pl.String:
-        return pl.Series(column.name, [], dtype=pl.String)
-    cells = missing_as_null(column)
-    return cells.filter(cells.is_not_null() & seconds_in(column, order=order).is_null())
-
-
 def parts_of(seconds: "pl.Series") -> np.ndarray:
     """Of each date its `PARTS` [n, 4], days since 1970; NaN for nulls."""
     moments = pl.from_epoch(seconds, time_unit="s")
     columns = (seconds / DAY, moments.dt.month(), moments.dt.weekday(), moments.dt.hour())
-    return np.column_stack([each.cast(pl.Float64).fill_null(float("nan")).to_numpy() for each in columns])
+    return np.column_stack([as_floats(each.cast(pl.Float64)) for each in columns])
 
 
 def date_features(seconds: "pl.Series", first: str, median: float, parts: tuple[str, ...]) -> np.ndarray:

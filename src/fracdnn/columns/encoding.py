@@ -4,7 +4,8 @@ A table is an array of numbers, NaN where one is missing, or a Polars frame (see
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -17,7 +18,7 @@ from fracdnn.columns.cells import Strays, as_text
 from fracdnn.columns.column import Categories, Column, Numbers, Place, Unused, from_document
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums, median_of
-from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
+from fracdnn.columns.summary import ColumnSummary
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import alike, count, listed, nearest, quoted
 from fracdnn.exceptions import TableError
@@ -140,12 +141,10 @@ class Encoded:
 class TableSummary(Sums):
     columns: tuple[ColumnSummary, ...]
 
-    def encoding(
-        self, schema: "Mapping[str, pl.DataType]", place: Callable[[Cell], str], decimal: str = ""
-    ) -> Encoding:
+    def encoding(self, schema: "Mapping[str, pl.DataType]", decimal: str = "") -> Encoding:
         """What the columns are; those that cannot be used are in it, too."""
         found = zip(schema.items(), self.columns, strict=True)
-        return Encoding(tuple(summary.column(name, dtype, place, decimal) for (name, dtype), summary in found))
+        return Encoding(tuple(summary.column(name, dtype, decimal) for (name, dtype), summary in found))
 
     def standardization(self, encoding: Encoding) -> Standardization:
         """Mean and deviation of the inputs that the encoding makes of the rows to learn from, which weigh the same."""
@@ -173,20 +172,14 @@ class TableSummary(Sums):
         return found
 
 
-def summary_of(
-    table: "pl.DataFrame", learned: np.ndarray, rows: np.ndarray, weight: np.ndarray | None = None
-) -> TableSummary:
-    """Of a table in memory, whose `learned` rows [n] are to be learned from; messages call them `rows` [n]."""
-    places = Places(0, rows)
-    readers = [(column, ColumnReader(column.dtype, exact=True)) for column in table.iter_columns()]
-    return TableSummary(tuple(reader.summary(column, learned, places, weight) for column, reader in readers))
+def summary_of(table: "pl.DataFrame", weight: np.ndarray) -> TableSummary:
+    """Of a table in memory, whose rows with a `weight` [n] are to be learned from."""
+    learned = weight > 0
+    found = (ColumnSummary.of(each, learned, weight[learned], size=sys.maxsize) for each in table.iter_columns())
+    return TableSummary(tuple(found))
 
 
-def learn(
-    table: Any,
-    weight: np.ndarray,
-    names: Sequence[str],
-) -> tuple[Encoding, list[str]]:
+def learn(table: Any, weight: np.ndarray, names: Sequence[str]) -> tuple[Encoding, list[str]]:
     """What the rows with a weight say, those of all processes, and warnings; a weight counts as repetitions."""
     is_array = isinstance(table, np.ndarray)
     if together.is_alone() and is_array:
@@ -194,13 +187,12 @@ def learn(
         return with_inputs(found), left_out_notes(found)
     frame = pl.DataFrame(table) if is_array else table
     frame = _alike(frame.rename(dict(zip(frame.columns, names, strict=True))))
-    learned = weight > 0
     with together.joint("learning what the columns are"):
-        mine = summary_of(frame, learned, np.arange(len(frame)), weight[learned])
+        mine = summary_of(frame, weight)
     tree = Tree[TableSummary]()
     tree.add_part(together.rank(), mine)
     summary = shared(tree).root()
-    encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
+    encoding = summary.encoding(frame.schema)
     return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
 
 

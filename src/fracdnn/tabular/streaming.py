@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-import torch
-
 from fracdnn.columns.late import pl
-from fracdnn.columns.tree import as_ipc, from_ipc
+from fracdnn.columns.tree import as_bytes, of_bytes
 from fracdnn.exceptions import RankError, TableError
 from fracdnn.extras import require
 from fracdnn.tabular import reading
@@ -247,10 +245,9 @@ def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]"
         yield from (frame for frame in made if frame is not None)
         return
     for frame in made:
-        given = torch.empty(0, dtype=torch.uint8) if frame is None else as_ipc(frame)
-        found = list(together.from_each(given, "the parts of a table"))
+        found = [of_bytes(each) for each in together.from_each(as_bytes(frame), "the parts of a table")]
         try:
-            yield from (from_ipc(each) for each in found if together.is_first() and len(each))
+            yield from (each for each in found if together.is_first() and each is not None)
         except GeneratorExit:
             with suppress(RankError):
                 together.settle(_WRITING, RankError("the first rank could not go on; it says why"))

@@ -70,6 +70,26 @@ class TargetSummary(Sums):
     marks: Marks
     labels: "pl.DataFrame | None"
 
+    @classmethod
+    def of(
+        cls,
+        column: "pl.Series",
+        learned: np.ndarray,
+        *,
+        most_labels: int = MOST_LABELS,
+        before: "TargetSummary | None" = None,
+    ) -> "TargetSummary":
+        """Of one more part, in which no cell is missing; `learned` [n] says which rows to learn from.
+
+        What the part `before` has turned out not to be is not tried again.
+        """
+        target_values(column.head(0), "classification")  # which refuses some types
+        tries_numbers, tries_labels = may_be_numbers(column.dtype), True
+        if before is not None:
+            tries_numbers, tries_labels = before.numbers is not None, before.labels is not None
+        labels = _few(pl.DataFrame({"label": column, "learned": learned}), most_labels) if tries_labels else None
+        return cls(_numbers(column, learned) if tries_numbers else None, Marks.of(column), labels)
+
     def target(self, name: str, task: str, decimal: str = "") -> Target:
         """The target of that name, whose whole column this is the summary of."""
         if task == "auto" and self.labels is None:
@@ -117,21 +137,6 @@ def check_every_class(counts: np.ndarray) -> None:
             f"the rows to learn from must hold all {len(counts)} classes, got {np.count_nonzero(counts)}; "
             f"pass a smaller --test-fraction"
         )
-
-
-class TargetReader:
-    """Makes a summary of each part of a target; what it has turned out not to be is not tried again."""
-
-    def __init__(self, name: str, dtype: "pl.DataType", most_labels: int = MOST_LABELS) -> None:
-        target_values(pl.Series(name, [], dtype=dtype), "classification")  # which refuses some types
-        self._may_be_numbers, self._may_be_labels, self._most = may_be_numbers(dtype), True, most_labels
-
-    def summary(self, column: "pl.Series", learned: np.ndarray) -> TargetSummary:
-        """Of one more part, in which no cell is missing; `learned` [n] says which rows to learn from."""
-        numbers = _numbers(column, learned) if self._may_be_numbers else None
-        labels = _few(pl.DataFrame({"label": column, "learned": learned}), self._most) if self._may_be_labels else None
-        self._may_be_numbers, self._may_be_labels = numbers is not None, labels is not None
-        return TargetSummary(numbers, Marks.of(column), labels)
 
 
 def _numbers(column: "pl.Series", learned: np.ndarray) -> tuple[TargetNumbers, ...] | None:
