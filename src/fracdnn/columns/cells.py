@@ -20,7 +20,10 @@ MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "#
 # Where so many cells to learn from are numbers, and such a share of them, the others are taken as missing.
 LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
 _UNIT = r"[%‰]|[A-Za-zµμΩ°²³/€$£¥]{1,6}"
-_CELL = rf"^([+-]?)\s*([$€£¥])?\s*([+-]?)(\d[\d.,'’\s]*|[.,]\d+)(e[+-]?\d+)?\s*({_UNIT})?$"
+_CELL = (
+    r"^(?P<before>[+-]?)\s*(?P<money>[$€£¥])?\s*(?P<after>[+-]?)(?P<digits>\d[\d.,'’\s]*|[.,]\d+)"
+    rf"(?P<power>e[+-]?\d+)?\s*(?P<unit>{_UNIT})?$"
+)
 _GROUPED = {".": r"[,'’\s]", ",": r"[.'’\s]"}
 _GRAMMAR = {
     decimal: rf"^(\d+|[1-9]\d{{0,2}}(?:{group}\d{{3}})+)?([{decimal}]\d*)?\s*$" for decimal, group in _GROUPED.items()
@@ -182,21 +185,14 @@ class Marks(Sums):
             return cls(points=points, bare=bare, codes=codes)
         parts = _parts(odd)
         digits, unit = parts["digits"], parts["unit"]
-        point, comma = (digits.str.contains(_GRAMMAR[decimal]).fill_null(False) for decimal in ".,")
-        marked = digits.str.contains("[.,]").fill_null(False)
-        has_comma = digits.str.contains(",", literal=True).fill_null(False)
+        point, comma, marked, has_comma = (
+            digits.str.contains(form).fill_null(False) for form in (*_GRAMMAR.values(), "[.,]", ",")
+        )
         unclear = odd.filter(point & comma & has_comma)
         units = unit.filter(point | comma).drop_nulls().unique().sort().head(4).to_list()
-        return cls(
-            points + int((point & ~comma & marked).sum()),
-            int((comma & ~point).sum()),
-            int((point & ~comma & has_comma).sum()),
-            len(unclear),
-            unclear[0] if len(unclear) else "",
-            tuple(units),
-            bare,
-            codes,
-        )
+        points += int((point & ~comma & marked).sum())
+        counts = points, int((comma & ~point).sum()), int((point & ~comma & has_comma).sum()), len(unclear)
+        return cls(*counts, unclear[0] if len(unclear) else "", tuple(units), bare, codes)
 
     @property
     def are_one_unit(self) -> bool:
@@ -226,16 +222,16 @@ class Marks(Sums):
 def _parts(column: "pl.Series") -> "pl.DataFrame":
     """Sign, digits with separators, power of ten and unit of each cell; null where a cell has another form."""
     written = column.str.replace_all("−", "-", literal=True).str.replace(_NEGATIVE, "-$1")
-    cells = written.str.extract_groups(_CELL).struct.unnest()
-    before, money, after, digits, power, unit = cells.iter_columns()
-    sign = pl.Series((before == "-") != (after == "-")).replace_strict({True: "-", False: ""}, default=None)
-    return pl.DataFrame(
-        {
-            "sign": sign,
-            "digits": digits,
-            "power": power.fill_null(""),
-            "unit": pl.select(pl.coalesce(money, unit)).to_series(),
-        }
+    is_negative = (pl.col("before") == "-") != (pl.col("after") == "-")
+    return (
+        written.str.extract_groups(_CELL)
+        .struct.unnest()
+        .select(
+            "digits",
+            sign=pl.when(is_negative).then(pl.lit("-")).otherwise(pl.lit("")),
+            power=pl.col("power").fill_null(""),
+            unit=pl.coalesce("money", "unit"),
+        )
     )
 
 

@@ -8,21 +8,12 @@ learned embedding of the categories; there is no need for another one.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import (
-    Marks,
-    Strays,
-    as_floats,
-    as_text,
-    may_be_numbers,
-    missing_as_null,
-    not_numbers,
-    parsed,
-)
+from fracdnn.columns.cells import Marks, Strays, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
@@ -152,6 +143,7 @@ class Unused:
 
 
 Column = Numbers | Categories | Dates | Unused
+_LAST_DAY = days_of("9999-12-31")
 _KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, Dates, Unused)}
 
 
@@ -159,26 +151,22 @@ def from_document(document: dict[str, Any]) -> Column:
     """Of `Encoding.to_document`; a ValueError, LookupError or TypeError where that could not have written it."""
     values = {name: tuple(each) if isinstance(each, list) else each for name, each in document.items()}
     column: Column = _KINDS[str(values.pop("kind"))](**values)
-    flags = (getattr(column, name, False) for name in ("gaps", "others", "skips_text"))
-    if not (isinstance(column.name, str) and all(isinstance(flag, bool) for flag in flags) and _is_learned(column)):
+    types = {str: str, bool: bool, float: float | int, tuple[str, ...]: tuple}
+    as_declared = (isinstance(getattr(column, each.name), types[each.type]) for each in fields(column))  # type: ignore[index]
+    if not (all(as_declared) and _is_learned(column)):
         raise ValueError(f"invalid column {column.name!r:.80}")
     return column
 
 
 def _is_learned(column: Column) -> bool:
     """Whether it is what `ColumnSummary.column` makes, which a file does not promise."""
-    if isinstance(column, Unused):
-        return isinstance(column.why, str)
     if isinstance(column, Categories):
-        known = column.categories
+        known, n = column.categories, len(column.categories)
         good = all(isinstance(text, str) for text in known) and list(known) == sorted(set(known))
-        return good and (len(known) == MOST_FREQUENT if column.others else 0 < len(known) <= MOST_CATEGORIES)
-    if not (isinstance(column.median, float | int) and math.isfinite(column.median)):
-        return False
+        return good and (n == MOST_FREQUENT if column.others else 0 < n <= MOST_CATEGORIES)
+    if isinstance(column, Unused) or not math.isfinite(column.median):
+        return isinstance(column, Unused)
     if isinstance(column, Numbers):
-        return column.decimal in ("", ".", ",") and isinstance(column.unit, str)
-    if column.order not in ORDERS:
-        return False
-    parts = tuple(part for part in PARTS if part in column.parts)
-    last = days_of(column.first) + column.median
-    return column.parts == parts != () and column.median >= 0 and last <= days_of("9999-12-31")
+        return column.decimal in ("", ".", ",")
+    parts, last = tuple(part for part in PARTS if part in column.parts), days_of(column.first) + column.median
+    return column.order in ORDERS and column.parts == parts != () and column.median >= 0 and last <= _LAST_DAY

@@ -20,7 +20,7 @@ from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums, median_of
 from fracdnn.columns.summary import ColumnSummary
 from fracdnn.columns.tree import Tree, shared
-from fracdnn.columns.words import alike, count, listed, nearest, quoted
+from fracdnn.columns.words import count, nearest, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.training import Standardization, together
 
@@ -153,23 +153,9 @@ class TableSummary(Sums):
         return Standardization.of_moments(mean, deviation)
 
     def notes(self, encoding: Encoding) -> list[str]:
-        """Warnings: of columns that may be meant otherwise, cells that are taken as missing, categories alike."""
-        found = []
-        for column, summary in zip(encoding.columns, self.columns, strict=True):
-            before = f"warning: column {quoted(column.name)}: "
-            if doubt := summary.doubts(column):
-                found.append(before + doubt)
-            cells, kind = summary.strays(column), column.kind
-            if cells.count:
-                many = f"{cells.count:,} cells that are no {kind}s are"
-                are = f"a cell that is no {kind} is" if cells.count == 1 else many
-                found.append(
-                    f"{before}{are} taken as missing, such as {listed(cells.examples)}; "
-                    f"--categorical (in Python, the dtype category) takes all as categories"
-                )
-            for group in alike(column.categories if isinstance(column, Categories) else ()):
-                found.append(f"{before}{listed(group)} look alike; where they mean the same, write them alike")
-        return found
+        """Warnings; see `ColumnSummary.notes`."""
+        found = zip(encoding.columns, self.columns, strict=True)
+        return [f"warning: column {quoted(c.name)}: {note}" for c, summary in found for note in summary.notes(c)]
 
 
 def summary_of(table: "pl.DataFrame", weight: np.ndarray) -> TableSummary:

@@ -44,15 +44,16 @@ def _became(column: Column, found: ColumnSummary) -> str:
         return column.why
     words: list[Any] = []
     if isinstance(column, Numbers):
-        values = found.numbers.values(column.decimal).quantiles.values if found.numbers else ()
-        words = ["the same number in every row" if len(values) == 1 else "a number"]
+        reading = found.reading(column)
+        is_constant = reading is not None and reading.least == reading.most
+        words = ["the same number in every row" if is_constant else "a number"]
         words += [f"in {column.unit}"] if column.unit else []
         words += [{"": "", ".": "commas separate thousands", ",": "with a decimal comma"}[column.decimal]]
         words += [f"missing ones become {column.median:g}, the median"] if column.gaps else []
     elif isinstance(column, Categories):
         known = count(len(column.categories), "category")
         words = [f"the {known} that are most frequent, and one for all others" if column.others else known]
-        words += ["codes with leading zeros"] if found.numbers and found.numbers.marks.codes else []
+        words += ["codes with leading zeros"] if found.marks.codes else []
     elif isinstance(column, Dates):
         parts = ", ".join(column.parts).replace("days", f"days since {column.first}")
         order = {"ymd": "", "dmy": "day before month", "mdy": "month before day", "clock": ""}[column.order]

@@ -201,15 +201,14 @@ class _Reader:
     ) -> _Summary:
         """Of the `rows` with a target; numberings are of all rows of the frame."""
         rows, weight, before = with_categories(rows, self._categorical), np.ones(learned.sum()), self._before
-        columns = (
-            ColumnSummary.of(rows[name], learned, weight, before=before and before.table.columns[place])
-            for place, name in enumerate(self._features)
-        )
-        numberings = (
-            Numbering.of(frame[name]) if before is None or before.numberings[place] else None
-            for place, name in enumerate(self._ids)
-        )
-        about = TargetSummary.of(target, learned, before=before and before.target)
+        earlier = before.table.columns if before else [None] * len(self._features)
+        columns = [
+            ColumnSummary.of(rows[name], learned, weight, before=each)
+            for name, each in zip(self._features, earlier, strict=True)
+        ]
+        tried = before.numberings if before else [True] * len(self._ids)
+        numberings = (Numbering.of(frame[name]) if each else None for name, each in zip(self._ids, tried, strict=True))
+        about = TargetSummary.of(target, learned, before=before.target if before else None)
         return _Summary(TableSummary(tuple(columns)), about, tuple(numberings))
 
 

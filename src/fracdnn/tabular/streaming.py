@@ -7,9 +7,9 @@ not in UTF-8). Small files that follow one another in a folder are one piece, re
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -89,11 +89,9 @@ class TableStream:
             if not found:
                 continue
             file, first = found[0].file, pieces[0][0].file if pieces else found[0].file
-            reading.check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
+            reading.check_alike(path, file.schema, first.path, first.schema)
             most = _rows_of_piece(file.schema, piece_rows) if file.ending == ".parquet" else reading.PART_BYTES
             size = (found[-1].end or math.inf) - found[0].begin
-            if size <= most:  # else without its last row's line end it is two
-                found = [replace(found[0], end=found[-1].end)]
             if pieces and held + size <= most and _are_alike(pieces[-1][0].file, file):
                 pieces[-1] += (found[0],)
                 held += size
@@ -169,20 +167,17 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
         found = reading.with_folders(found, file.path)
         yield found if columns is None else found.select(columns)
     else:
-        block = b"\n".join(_block(span.file.path, span.begin, span.end or 0) for span in piece.spans)
+        block = b"\n".join(map(_block, piece.spans))
         found = reading.text_frame(file.heading, block, file.separator, file.path, numbers)
         found = reading.with_folders(found, file.path)
         if found.height:
             yield found
 
 
-def _block(path: str, begin: int, end: int) -> bytes:
-    with Path(path).open("rb") as opened:
-        opened.seek(begin)
-        block = opened.read(end - begin)
-    if len(block) < end - begin:
-        raise TableError(f"{path} must be a whole file, got one that ends early; check the file")
-    return block
+def _block(span: Span) -> bytes:
+    with Path(span.file.path).open("rb") as opened:
+        opened.seek(span.begin)
+        return opened.read((span.end or 0) - span.begin)
 
 
 def _rows_of_piece(schema: "pl.Schema", most: int) -> int:
@@ -217,18 +212,14 @@ def _state(path: str) -> tuple[int, ...]:
 
 
 def parts_here(
-    source: str,
-    numbers: list[str],
-    kept: "Callable[[pl.DataFrame], pl.DataFrame]",
-    encoding: str = UTF_8,
-    sheet: str | None = None,
+    source: str, numbers: list[str], encoding: str = UTF_8, sheet: str | None = None
 ) -> "Iterator[list[Part]]":
-    """For each round the parts that are here, none or more; of them, and of the rows counted, what `kept` leaves.
+    """For each round the parts that are here, none or more.
 
     All processes have as many rounds. One process takes the table as it comes, from a pipe, too.
     """
     before = 0
-    for frames in _rounds(source, numbers, kept, encoding, sheet):
+    for frames in _rounds(source, numbers, encoding, sheet):
         heights = together.numbers(sum(frame.height for frame in frames), "the number of rows")
         first = before + sum(heights[: together.rank()])
         places = list(accumulate((frame.height for frame in frames), initial=first))
@@ -255,11 +246,9 @@ def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]"
         together.settle(_WRITING)
 
 
-def _rounds(
-    source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str, sheet: str | None
-) -> "Iterator[list[pl.DataFrame]]":
+def _rounds(source: str, numbers: list[str], encoding: str, sheet: str | None) -> "Iterator[list[pl.DataFrame]]":
     if together.is_alone():
-        yield from ([kept(frame)] for frame in read_parts(source, numbers, encoding, sheet))
+        yield from ([frame] for frame in read_parts(source, numbers, encoding, sheet))
         return
     with together.joint("looking at the table"):
         stream = TableStream.of(source, encoding=encoding, sheet=sheet)
@@ -268,5 +257,5 @@ def _rounds(
     for begin in range(0, len(pieces), together.count()):
         with together.joint("reading the table"):
             mine = pieces[begin + together.rank() : begin + together.rank() + 1]
-            frames = [kept(frame) for piece in mine for frame in read_piece(piece, numbers=numbers)]
+            frames = [frame for piece in mine for frame in read_piece(piece, numbers=numbers)]
         yield frames
