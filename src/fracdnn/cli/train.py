@@ -244,7 +244,7 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
 
 
 def _model(estimator: Any, target: Target, left_out: dict[str, str], columns: list[dict[str, str]]) -> TableModel:
-    details = {"left_out": left_out, "columns": columns, "decimal": target.writing.decimal}
+    details = {"left_out": left_out, "columns": columns, "decimal": target.decimal}
     return TableModel(estimator, target.name, details)
 
 

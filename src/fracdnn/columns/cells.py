@@ -131,13 +131,6 @@ def may_be_numbers(dtype: "pl.DataType") -> bool:
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
 
 
-def not_numbers(name: str, rule: str, cell: str, where: str) -> TableError:
-    return TableError(
-        f"column {quoted(name)} must hold {rule}, got {cell} in {where}; "
-        f"correct the cell, or leave it empty if it is not known"
-    )
-
-
 class Writing(NamedTuple):
     """How a column writes its numbers: the decimal sign, nothing where no comma has told it, and the unit that may
     stand beside them.
@@ -145,9 +138,6 @@ class Writing(NamedTuple):
 
     decimal: str = ""
     unit: str = ""
-
-
-PLAIN = Writing()
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import Marks, Strays, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
+from fracdnn.columns.cells import Marks, Strays, as_floats, as_text, may_be_numbers, missing_as_null, parsed
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
+from fracdnn.exceptions import TableError
 
 # Up to so many different texts have an input each; of more, the most frequent ones, and another one is for the others.
 MOST_CATEGORIES, MOST_FREQUENT = 100, 30
@@ -55,15 +56,16 @@ class Numbers:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
         decimal = self.decimal or (Marks.of(cells).writing(self.name).decimal if cells.dtype == pl.String else "")
         values = parsed(cells, decimal, self.unit, truth=True)
-        bad = cells.is_not_null() & values.is_null()
-        if bad.any() and not (self.skips_text and cells.dtype == pl.String):
-            row = int(bad.arg_max() or 0)
-            raise not_numbers(self.name, "numbers", quoted(str(cells[row])), place(row))
-        found = values.fill_null(float("nan")).to_numpy()
-        if np.isinf(found).any():
-            row = int(np.isinf(found).argmax())
-            raise not_numbers(self.name, "finite numbers", str(found[row]), place(row))
-        return found
+        skips = self.skips_text and cells.dtype == pl.String
+        bad = pl.Series([]) if skips else (cells.is_not_null() & values.is_null()).arg_true()
+        for rule, rows in (("numbers", bad), ("finite numbers", values.is_infinite().arg_true())):
+            if len(rows):
+                cell = quoted(str(cells[rows[0]])) if rule == "numbers" else str(values[rows[0]])
+                raise TableError(
+                    f"column {quoted(self.name)} must hold {rule}, got {cell} in {place(rows[0])}; "
+                    f"correct the cell, or leave it empty if it is not known"
+                )
+        return as_floats(values)
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,8 @@ class Categories:
 
     def unseen(self, column: "pl.Series") -> Strays:
         """The cells that hold a category which training has not seen; none where there are others."""
-        texts = as_text(column)
-        new = texts.filter(~texts.is_in(self.categories) & texts.is_not_null())
-        return Strays() if self.others else Strays.of(new)
+        texts = as_text(column).drop_nulls()
+        return Strays() if self.others else Strays.of(texts.filter(~texts.is_in(self.categories)))
 
 
 @dataclass(frozen=True)

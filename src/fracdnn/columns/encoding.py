@@ -101,8 +101,8 @@ class Encoding:
 
     def unseen(self, table: "pl.DataFrame") -> dict[str, Strays]:
         """By column, the cells with a category that training has not seen, where there are any."""
-        categories = [(j, column) for j, column in enumerate(self.columns) if isinstance(column, Categories)]
-        found = {column.name: column.unseen(table.to_series(j)) for j, column in categories}
+        columns = zip(self.columns, table.iter_columns(), strict=True)
+        found = {column.name: column.unseen(cells) for column, cells in columns if isinstance(column, Categories)}
         return {name: cells for name, cells in found.items() if cells.count}
 
     def unseen_notes(self, unseen: Mapping[str, Strays]) -> list[str]:
@@ -200,13 +200,11 @@ def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
         for dtype in (frame.dtypes if frame.height else ())
     ]
     sorts = [json.loads(text) for text in together.texts(json.dumps(mine), "the types of the columns")]
-    columns = []
-    for j, column in enumerate(frame.iter_columns()):
-        found = {each[j] for each in sorts if each}
-        if len(found) > 1 or not frame.height:
-            column = as_text(column).cast(pl.Categorical if "category" in found else pl.String)
-        columns.append(column)
-    return pl.DataFrame(columns)
+    for name, *kinds in zip(frame.columns, *filter(None, sorts), strict=True):
+        if len(set(kinds)) > 1 or not frame.height:
+            kind = pl.Categorical if "category" in kinds else pl.String
+            frame = frame.with_columns(as_text(frame[name]).cast(kind))
+    return frame
 
 
 def with_inputs(encoding: Encoding) -> Encoding:

@@ -4,7 +4,6 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -133,12 +132,12 @@ def examine(
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
     nothing = with_categories(pl.DataFrame(schema=stream.schema), categorical).drop(target, *drop)
-    may_be_ids = [name for name in nothing.columns if name not in (*keep, *categorical)]
-    summary, counts = _read(stream, _Reader(stream, target, nothing.columns, categorical, may_be_ids), division)
+    summary, counts = _read(stream, _Reader(stream, target, nothing.columns, categorical, division))
     sizes = counts[:, : len(ROLES)]
     _check_rows(stream, sizes, counts.sum(1), target)
     found = summary.target.target(target, task, decimal)
-    numberings = dict(zip(may_be_ids, summary.numberings, strict=True))
+    found_numberings = zip(nothing.columns, summary.numberings, strict=True)
+    numberings = {name: each for name, each in found_numberings if name not in (*keep, *categorical)}
     encoding = with_inputs(without_ids(summary.table.encoding(nothing.schema, decimal), numberings))
     refused = [c for c, each in zip(encoding.columns, summary.table.columns, strict=True) if each.is_refused(c)]
     if refused:
@@ -169,50 +168,48 @@ class _Summary(Sums):
     numberings: tuple[Numbering | None, ...]
 
 
+@dataclass
 class _Reader:
     """Makes summaries of pieces of a table; what a column has turned out not to be is not tried again."""
 
-    def __init__(
-        self, stream: TableStream, target: str, features: Sequence[str], categorical: Sequence[str], ids: Sequence[str]
-    ) -> None:
-        self._nothing, self._target = pl.DataFrame(schema=stream.schema), target
-        self._features, self._categorical, self._ids = features, categorical, ids
-        self._before: _Summary | None = None
+    stream: TableStream
+    target: str
+    features: Sequence[str]
+    categorical: Sequence[str]
+    division: Division
+    before: _Summary | None = None
 
-    def read(self, piece: Piece, division: Division) -> tuple[_Summary, np.ndarray]:
+    def read(self, piece: Piece) -> tuple[_Summary, np.ndarray]:
         """Of a piece, and its numbers of rows: of each role, and without a target."""
-        tree, generator = Tree[_Summary](), division.generator(piece)
+        tree, generator = Tree[_Summary](), self.division.generator(piece)
         counts = np.zeros(len(ROLES) + 1, dtype=np.int64)
-        for number, frame in enumerate(chain(read_piece(piece), [self._nothing])):
+        for number, frame in enumerate(chain(read_piece(piece), [pl.DataFrame(schema=self.stream.schema)])):
             if number and not frame.height:
                 break  # it only stands in for a piece without rows
-            roles = division.roles(generator, frame.height)
-            target = target_column(frame, self._target)
+            roles = self.division.roles(generator, frame.height)
+            target = target_column(frame, self.target)
             known = target.is_not_null()
             roles[~known.to_numpy()] = len(ROLES)
             counts += np.bincount(roles, minlength=len(counts))
             learned = roles[known.to_numpy()] < ROLES.index("test")
-            self._before = self._summary(frame, frame.filter(known), target.filter(known), learned)
-            tree.add_part(number, self._before)
+            self.before = self._summary(frame, known, target.filter(known), learned)
+            tree.add_part(number, self.before)
         return tree.root(), counts
 
-    def _summary(
-        self, frame: "pl.DataFrame", rows: "pl.DataFrame", target: "pl.Series", learned: np.ndarray
-    ) -> _Summary:
-        """Of the `rows` with a target; numberings are of all rows of the frame."""
-        rows, weight, before = with_categories(rows, self._categorical), np.ones(learned.sum()), self._before
-        earlier = before.table.columns if before else [None] * len(self._features)
-        columns = [
-            ColumnSummary.of(rows[name], learned, weight, before=each)
-            for name, each in zip(self._features, earlier, strict=True)
-        ]
-        tried = before.numberings if before else [True] * len(self._ids)
-        numberings = (Numbering.of(frame[name]) if each else None for name, each in zip(self._ids, tried, strict=True))
-        about = TargetSummary.of(target, learned, before=before.target if before else None)
+    def _summary(self, frame: "pl.DataFrame", known: "pl.Series", target: "pl.Series", learned: np.ndarray) -> _Summary:
+        """Of rows with a `known` target; numberings are of all rows."""
+        rows, weight = with_categories(frame.filter(known), self.categorical), np.ones(learned.sum())
+        columns, numberings = [], []
+        for place, name in enumerate(self.features):
+            earlier = self.before and self.before.table.columns[place]
+            columns.append(ColumnSummary.of(rows[name], learned, weight, before=earlier or None))
+            may_be = self.before is None or self.before.numberings[place] is not None
+            numberings.append(Numbering.of(frame[name]) if may_be else None)
+        about = TargetSummary.of(target, learned, before=self.before.target if self.before else None)
         return _Summary(TableSummary(tuple(columns)), about, tuple(numberings))
 
 
-def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Summary, np.ndarray]:
+def _read(stream: TableStream, reader: _Reader) -> tuple[_Summary, np.ndarray]:
     """Of the whole table, and of each piece its numbers of rows."""
     n, tree = len(stream.pieces), Tree[_Summary]()
     counts = np.zeros((n, len(ROLES) + 1), dtype=np.int64)
@@ -222,7 +219,7 @@ def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Su
         for place in range(begin, begin + math.ceil(n / together.count())):
             with together.joint("reading the table"):
                 if place < end:
-                    summary, counts[place] = reader.read(stream.pieces[place], division)
+                    summary, counts[place] = reader.read(stream.pieces[place])
                     tree.add_part(place, summary)
         whole = shared(tree)
         counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()
@@ -237,12 +234,9 @@ def _refuse_cells(stream: TableStream, encoding: Encoding, target: str) -> None:
         for frame in read_parts(file.path, encoding=file.encoding, sheet=file.sheet):
             known = target_column(frame, target).is_not_null()
             rows = before + known.arg_true().to_numpy()
-            encoding(frame.filter(known).select(encoding.names), partial(_place, file.path, rows))
+            cells, path = frame.filter(known).select(encoding.names), file.path
+            encoding(cells, lambda row, rows=rows, path=path: f"row {rows[row]} of {path}")  # type: ignore[misc]
             before += frame.height
-
-
-def _place(path: str, rows: np.ndarray, row: int) -> str:
-    return f"row {rows[row]} of {path}"
 
 
 def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, target: str) -> None:

@@ -372,10 +372,9 @@ def checked_encoding(name: str) -> str:
 
 def guessed_encoding(content: bytes) -> str | None:
     """What text that is not UTF-8 looks like; None where that cannot be told."""
-    if content.startswith((BOM_UTF32_LE, BOM_UTF32_BE)):  # the first begins as UTF-16 does
-        return "utf-32"
-    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        return "utf-16"
+    for name, marks in (("utf-32", (BOM_UTF32_LE, BOM_UTF32_BE)), ("utf-16", (BOM_UTF16_LE, BOM_UTF16_BE))):
+        if content.startswith(marks):
+            return name
     if b"\0" in content[:2]:
         return "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
     # From 0x80 to 0x9f latin-1 has nothing that is printed.

@@ -24,8 +24,6 @@ from fracdnn.validation import check_count
 
 # A piece of a wide Parquet table has fewer rows than `PART_ROWS`.
 MOST_CELLS = 4_000_000
-# A frame, and how many rows of the table are before it.
-Part = tuple["pl.DataFrame", int]
 _WRITING = "writing what the others made"
 
 
@@ -41,6 +39,11 @@ class File:
     separator: str = ","
     encoding: str = UTF_8
     sheet: str | None = None
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """The same for files that lie in one folder and are read alike."""
+        return Path(self.path).parent, self.ending, list(self.schema.items()), self.heading, self.separator
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class TableStream:
             reading.check_alike(path, file.schema, first.path, first.schema)
             most = _rows_of_piece(file.schema, piece_rows) if file.ending == ".parquet" else reading.PART_BYTES
             size = (found[-1].end or math.inf) - found[0].begin
-            if pieces and held + size <= most and _are_alike(pieces[-1][0].file, file):
+            if pieces and held + size <= most and pieces[-1][0].file.form == file.form:
                 pieces[-1] += (found[0],)
                 held += size
             else:
@@ -115,15 +118,6 @@ class TableStream:
     def schema(self) -> "pl.Schema":
         """The names of the columns and their types; text files have text."""
         return self.pieces[0].file.schema
-
-
-def _are_alike(here: File, there: File) -> bool:
-    """Whether files lie in one folder and are read alike."""
-    alike = [
-        (Path(each.path).parent, each.ending, list(each.schema.items()), each.heading, each.separator)
-        for each in (here, there)
-    ]
-    return alike[0] == alike[1]
 
 
 def read_piece(
@@ -213,8 +207,8 @@ def _state(path: str) -> tuple[int, ...]:
 
 def parts_here(
     source: str, numbers: list[str], encoding: str = UTF_8, sheet: str | None = None
-) -> "Iterator[list[Part]]":
-    """For each round the parts that are here, none or more.
+) -> "Iterator[list[tuple[pl.DataFrame, int]]]":
+    """For each round the frames that are here, none or more, each with the number of rows of the table before it.
 
     All processes have as many rounds. One process takes the table as it comes, from a pipe, too.
     """

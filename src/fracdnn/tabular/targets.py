@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import PLAIN, Marks, Writing, may_be_numbers, parsed
+from fracdnn.columns.cells import Marks, Writing, may_be_numbers, parsed
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums
 from fracdnn.columns.summary import Reading, merged_readings, number_readings
@@ -29,7 +29,8 @@ class Target:
     scale: Standardization | None = None
     least: float = math.nan
     most: float = math.nan
-    writing: Writing = PLAIN
+    decimal: str = ""
+    unit: str = ""
 
     @property
     def task(self) -> str:
@@ -43,7 +44,7 @@ class Target:
     def values(self, column: "pl.Series") -> np.ndarray:
         """Labels or values as the whole table has them, whatever this part of it looks like."""
         if self.classes is None:
-            return parsed(column, *self.writing).to_numpy()
+            return parsed(column, self.decimal, self.unit).to_numpy()
         if self.classes.dtype.kind == "U":
             return column.cast(pl.String).to_numpy().astype(str)
         return parsed(column).cast(pl.Int64).to_numpy()
@@ -95,14 +96,14 @@ class TargetSummary(Sums):
 
     def _values(self, name: str, decimal: str) -> Target:
         are_numbers = bool(self.numbers) and self.marks.are_one_unit
-        writing = self.marks.writing(name, decimal) if are_numbers else PLAIN
+        writing = self.marks.writing(name, decimal) if are_numbers else Writing()
         numbers = self.numbers.get(writing.decimal) or self.numbers["."] if are_numbers else None
         if numbers is None or numbers.infinite:
             cells = pl.Series([]) if self.labels is None else self.labels["label"]
             raise no_finite_numbers(cells.alias(name))
         count, mean, deviation = vars(numbers.moments).values()
         scale = Standardization.of_moments(torch.from_numpy(mean), torch.from_numpy(deviation))
-        return Target(name, None, count, scale, float(numbers.least[0]), float(numbers.most[0]), writing)
+        return Target(name, None, count, scale, float(numbers.least[0]), float(numbers.most[0]), *writing)
 
     def _classes(self, name: str) -> Target:
         if self.labels is None:
