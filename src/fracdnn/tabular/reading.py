@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from glob import glob
 from io import BufferedReader, StringIO, TextIOWrapper
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import unquote
@@ -208,28 +208,24 @@ def readable(source: str, ending: str) -> Iterator[None]:
 
 
 def _text_parts(source: str, ending: str, numbers: Sequence[str], encoding: str) -> "Iterator[pl.DataFrame]":
+    line = 0
+    for heading, separator, _, block in text_blocks(source, ending, encoding):
+        line = line or heading.count(b"\n") + 1
+        yield text_frame(heading, block, separator, source, numbers, line)
+        line += block.count(b"\n")
+
+
+def text_blocks(source: str, ending: str, encoding: str = UTF_8) -> Iterator[tuple[bytes, str, int, bytes]]:
+    """Rows of a text file in UTF-8, each time after the heading, the separator and the place where they begin."""
     content = _opened(source, ending)
     with content if encoding == UTF_8 else TextIOWrapper(content, encoding=encoding, newline="") as stream:
         blocks = _blocks(stream, source)
-        heading, separator, rest = _headed(next(blocks, b""), source, ending)
-        line = heading.count(b"\n") + 1
-        for block in chain([rest], blocks):
-            yield text_frame(heading, block, separator, source, numbers, line)
-            line += block.count(b"\n")
-
-
-def text_borders(source: str, ending: str) -> tuple[bytes, str, list[int]]:
-    """The heading of a text file in UTF-8, its separator, and places between rows, from the first row's to the end.
-
-    The file is read once, in bounded memory.
-    """
-    with _opened(source, ending) as stream:
-        blocks = _blocks(stream, source)
         first = next(blocks, b"")
         heading, separator, rest = _headed(first, source, ending)
-        borders = [len(first) - len(rest), len(first)]
-        borders += accumulate((len(block) for block in blocks), initial=borders.pop())
-    return heading, separator, borders
+        begin = len(first) - len(rest)
+        for block in chain([rest], blocks):
+            yield heading, separator, begin, block
+            begin += len(block)
 
 
 def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:

@@ -188,16 +188,19 @@ def _spans(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iter
             schema, n_rows = scan.collect_schema(), scan.select(pl.len()).collect().item()
         file = File(path, ending, reading.with_folders(schema.to_frame(), path).schema, state)
         borders = [*range(0, n_rows, _rows_of_piece(file.schema, piece_rows)), n_rows]
+        yield from (Span(file, begin, end) for begin, end in pairwise(borders))
     elif ending in (".csv", ".tsv") and encoding == UTF_8:
-        heading, separator, borders = reading.text_borders(path, ending)
-        schema = reading.with_folders(reading.text_frame(heading, b"", separator, path), path).schema
-        file = File(path, ending, schema, state, heading, separator)
+        file = None
+        for heading, separator, begin, block in reading.text_blocks(path, ending):
+            if file is None:
+                schema = reading.with_folders(reading.text_frame(heading, b"", separator, path), path).schema
+                file = File(path, ending, schema, state, heading, separator)
+            if block:
+                yield Span(file, begin, begin + len(block))
     else:
         with suppress(reading.NoRowsError):
             schema = next(read_parts(path, encoding=encoding, sheet=sheet)).schema
             yield Span(File(path, ending, schema, state, encoding=encoding, sheet=sheet))
-        return
-    yield from (Span(file, begin, end) for begin, end in pairwise(borders) if begin < end)
 
 
 def _state(path: str) -> tuple[int, ...]:
