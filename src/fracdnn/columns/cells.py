@@ -6,7 +6,7 @@ two grammars: a decimal point with commas, blanks or apostrophes between thousan
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from fracdnn.exceptions import TableError
 
 # Text that holds no value.
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "#N/A", "#NA", "<NA>", "-NaN", "-nan")
-# Where so many cells to learn from are numbers, and such a share of them, the others are taken as missing.
-LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
 _UNIT = r"[%‰]|[A-Za-zµμΩ°²³/€$£¥]{1,6}"
 _CELL = (
     r"^(?P<before>[+-]?)\s*(?P<money>[$€£¥])?\s*(?P<after>[+-]?)(?P<digits>\d[\d.,'’\s]*|[.,]\d+)"
@@ -75,7 +73,7 @@ def numbers_in(column: "pl.Series", *, units: bool = True, decimal: str = "") ->
     values = parsed(column)
     if values.null_count() > column.null_count():
         return None
-    return parsed(column, decimal or marks.writing(column.name).decimal)
+    return parsed(column, decimal or marks.decimal(column.name))
 
 
 def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, truth: bool = False) -> "pl.Series":
@@ -105,11 +103,6 @@ def as_floats(numbers: "pl.Series") -> np.ndarray:
     return numbers.fill_null(float("nan")).to_numpy()
 
 
-def skips_text(numbers: int, cells: int) -> bool:
-    """Whether so many numbers (or dates) of so many cells make the others strays."""
-    return numbers >= LEAST_NUMBERS and numbers >= LEAST_SHARE * cells
-
-
 def as_text(column: "pl.Series") -> "pl.Series":
     """The column as text, with nulls for missing cells; 1.0 is the same as 1, as a gap makes floats of integers."""
     if has_no_text(column.dtype):
@@ -117,8 +110,7 @@ def as_text(column: "pl.Series") -> "pl.Series":
             f"column {quoted(column.name)} must hold numbers, text or dates, got cells of type {column.dtype}; "
             f"save them as text"
         )
-    column = missing_as_null(column)
-    text = column if column.dtype == pl.String else column.cast(pl.String)
+    text = column.cast(pl.String)
     return missing_as_null(text.str.replace(r"^(-?\d+)\.0$", "${1}") if column.dtype.is_float() else text)
 
 
@@ -129,15 +121,6 @@ def has_no_text(dtype: "pl.DataType") -> bool:
 
 def may_be_numbers(dtype: "pl.DataType") -> bool:
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
-
-
-class Writing(NamedTuple):
-    """How a column writes its numbers: the decimal sign, nothing where no comma has told it, and the unit that may
-    stand beside them.
-    """
-
-    decimal: str = ""
-    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,10 +177,17 @@ class Marks(Sums):
         """Whether the decimal sign may be a comma, as far as a part of a column tells."""
         return bool(self.commas or self.unclear or not self.points)
 
-    def writing(self, name: str, decimal: str = "") -> Writing:
-        """Of the column of that name, which must be clear about its commas where no `decimal` sign is given."""
-        unit = self.units[0] if self.units else ""
-        is_unclear = self.unclear and self.points == self.commas and unit not in _COMMA_IS_THOUSANDS
+    @property
+    def unit(self) -> str:
+        """That may stand beside numbers of one kind."""
+        return self.units[0] if self.units else ""
+
+    def decimal(self, name: str, decimal: str = "") -> str:
+        """The decimal sign, nothing where no comma has told it.
+
+        The column of that name must be clear about its commas where no `decimal` sign is given.
+        """
+        is_unclear = self.unclear and self.points == self.commas and self.unit not in _COMMA_IS_THOUSANDS
         if is_unclear and not decimal:
             raise TableError(
                 f"column {quoted(name)} must be clear about its commas, got {quoted(self.first)}, which may be a "
@@ -205,24 +195,17 @@ class Marks(Sums):
                 f"it is: fracdnn train --decimal , or --decimal ."
             )
         if self.commas > self.points or (is_unclear and decimal == ","):
-            return Writing(",", unit)
-        return Writing("." if self.thousands or self.unclear else "", unit)
+            return ","
+        return "." if self.thousands or self.unclear else ""
 
 
 def _parts(column: "pl.Series") -> "pl.DataFrame":
     """Sign, digits with separators, power of ten and unit of each cell; null where a cell has another form."""
     written = column.str.replace_all("−", "-", literal=True).str.replace(_NEGATIVE, "-$1")
     is_negative = (pl.col("before") == "-") != (pl.col("after") == "-")
-    return (
-        written.str.extract_groups(_CELL)
-        .struct.unnest()
-        .select(
-            "digits",
-            sign=pl.when(is_negative).then(pl.lit("-")).otherwise(pl.lit("")),
-            power=pl.col("power").fill_null(""),
-            unit=pl.coalesce("money", "unit"),
-        )
-    )
+    sign = pl.when(is_negative).then(pl.lit("-")).otherwise(pl.lit(""))
+    others = {"power": pl.col("power").fill_null(""), "unit": pl.coalesce("money", "unit")}
+    return written.str.extract_groups(_CELL).struct.unnest().select("digits", sign=sign, **others)
 
 
 def _as_plain(digits: "pl.Series", decimal: str) -> "pl.Series":

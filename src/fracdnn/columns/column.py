@@ -54,7 +54,7 @@ class Numbers:
 
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
-        decimal = self.decimal or (Marks.of(cells).writing(self.name).decimal if cells.dtype == pl.String else "")
+        decimal = self.decimal or (Marks.of(cells).decimal(self.name) if cells.dtype == pl.String else "")
         values = parsed(cells, decimal, self.unit, truth=True)
         skips = self.skips_text and cells.dtype == pl.String
         bad = pl.Series([]) if skips else (cells.is_not_null() & values.is_null()).arg_true()

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from fracdnn.columns import cells
-from fracdnn.columns.cells import DIFFERENT, Marks, Strays, skips_text
+from fracdnn.columns.cells import DIFFERENT, Marks, Strays
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
 from fracdnn.columns.dates import ORDERS, PARTS, date_of, days_of, orders_of, parts_of, seconds_in
 from fracdnn.columns.late import pl
@@ -22,6 +22,8 @@ from fracdnn.columns.words import alike, listed, quoted
 # Text of more different values is left out, and so is text of more than `MOST_CATEGORIES` whose most frequent values
 # have less than this share of the rows: comments, names.
 MOST_TEXTS, LEAST_FREQUENT = 10_000, 0.1
+# Where so many cells to learn from are numbers or dates, and such a share of them, the others are taken as missing.
+LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
 # Numbers of different units are categories where each occurs so often.
 LEAST_REPEATED = 5
 # Categories of so many values, most of which are numbers or dates, may be meant otherwise.
@@ -146,9 +148,9 @@ class ColumnSummary(Sums):
         to be is not tried again. Medians are exact up to `size` different numbers.
         """
         may_be_numbers, orders = cells.may_be_numbers(column.dtype), orders_of(column.dtype)
-        is_category = not (cells.has_no_text(column.dtype) or may_be_numbers or orders)
-        column, may_be_text = cells.as_text(column) if is_category else cells.missing_as_null(column), is_category
-        may_be_text |= column.dtype == pl.String
+        is_other = cells.has_no_text(column.dtype) or may_be_numbers or bool(orders)
+        may_be_text = column.dtype == pl.String or not is_other
+        column = cells.as_text(column) if may_be_text else cells.missing_as_null(column)
         if before is not None:
             orders = tuple(order for order in orders if order in before.readings)
             may_be_text &= before.texts is not None
@@ -187,16 +189,17 @@ class ColumnSummary(Sums):
         return reading.learned_strays == 0 or self._skips(reading)
 
     def _skips(self, reading: Reading) -> bool:
-        return skips_text(self.cells - reading.learned_strays, self.cells)
+        n = self.cells - reading.learned_strays
+        return n >= LEAST_NUMBERS and n >= LEAST_SHARE * self.cells
 
     def _numbers(self, name: str, numbers: Reading, decimal: str) -> Column:
         count = numbers.moments.count[0]
         if not count:
             return Unused(name, "it holds no finite number")
-        writing = self.marks.writing(name, decimal)
-        median = self.readings.get(writing.decimal, numbers).quantiles.median()
+        decimal = self.marks.decimal(name, decimal)
+        median = self.readings.get(decimal, numbers).quantiles.median()
         skips = numbers.strays.count > 0 and self._skips(numbers)
-        return Numbers(name, median, bool(count < self.rows), skips, writing.decimal, writing.unit)
+        return Numbers(name, median, bool(count < self.rows), skips, decimal, self.marks.unit)
 
     def _categories(self, name: str) -> Column:
         """All texts, or the most frequent ones by weight; of equally frequent ones the first in the alphabet."""

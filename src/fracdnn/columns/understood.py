@@ -15,8 +15,13 @@ HEADINGS = ("column", "kind", "examples", "missing", "what became of it")
 
 def describe_columns(summary: TableSummary, encoding: Encoding) -> list[dict[str, str]]:
     """By `HEADINGS`, for each column of the table but the target."""
-    columns = zip(encoding.columns, summary.columns, strict=True)
-    return [_row(column, found) for column, found in columns]
+    rows = []
+    for column, found in zip(encoding.columns, summary.columns, strict=True):
+        share = 1 - found.cells / found.rows if found.rows else 0.0
+        missing = "" if not share else "under 0.1%" if share < 0.001 else f"{share:.1%}"
+        cells = column.name, column.kind, ", ".join(found.examples), missing, _became(column, found)
+        rows.append(dict(zip(HEADINGS, cells, strict=True)))
+    return rows
 
 
 def as_lines(rows: Sequence[dict[str, str]]) -> list[str]:
@@ -30,13 +35,6 @@ def as_lines(rows: Sequence[dict[str, str]]) -> list[str]:
         lines.append(f"  {_cut(name, NAME_WIDTH)}  {kind:<8}  {_cut(examples, EXAMPLES_WIDTH)}  {told}".rstrip())
     more = len(rows) - len(kept)
     return [*lines, f"  … and {count(more, 'column')} more; `fracdnn report` lists all"] if more else lines
-
-
-def _row(column: Column, found: ColumnSummary) -> dict[str, str]:
-    share = 1 - found.cells / found.rows if found.rows else 0.0
-    missing = "" if not share else "under 0.1%" if share < 0.001 else f"{share:.1%}"
-    cells = (column.name, column.kind, ", ".join(found.examples), missing, _became(column, found))
-    return dict(zip(HEADINGS, cells, strict=True))
 
 
 def _became(column: Column, found: ColumnSummary) -> str:

@@ -136,15 +136,14 @@ def examine(
     sizes = counts[:, : len(ROLES)]
     _check_rows(stream, sizes, counts.sum(1), target)
     found = summary.target.target(target, task, decimal)
-    found_numberings = zip(nothing.columns, summary.numberings, strict=True)
-    numberings = {name: each for name, each in found_numberings if name not in (*keep, *categorical)}
+    numberings = dict(zip(nothing.columns, summary.numberings, strict=True))
+    numberings |= dict.fromkeys((*keep, *categorical))
     encoding = with_inputs(without_ids(summary.table.encoding(nothing.schema, decimal), numberings))
     refused = [c for c, each in zip(encoding.columns, summary.table.columns, strict=True) if each.is_refused(c)]
     if refused:
         _refuse_cells(stream, Encoding(tuple(refused)), target)
-    content = hashlib.sha256(f"{found.digest()} {sizes.tolist()} {division}".encode())
-    for column in summary.table.columns:
-        content.update(column.digest())
+    content = f"{found.digest()} {sizes.tolist()} {division}".encode()
+    content += b"".join(column.digest() for column in summary.table.columns)
     return ExaminedTable(
         stream,
         division,
@@ -157,7 +156,7 @@ def examine(
         summary.table.standardization(encoding),
         sizes,
         int(counts[:, len(ROLES)].sum()),
-        content.hexdigest(),
+        hashlib.sha256(content).hexdigest(),
     )
 
 

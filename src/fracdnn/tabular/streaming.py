@@ -217,11 +217,11 @@ def parts_here(
     """
     before = 0
     for frames in _rounds(source, numbers, encoding, sheet):
-        heights = together.numbers(sum(frame.height for frame in frames), "the number of rows")
-        first = before + sum(heights[: together.rank()])
-        places = list(accumulate((frame.height for frame in frames), initial=first))
+        here = [frame.height for frame in frames]
+        heights = together.numbers(sum(here), "the number of rows")
+        places = accumulate(here, initial=before + sum(heights[: together.rank()]))
         before += sum(heights)
-        yield list(zip(frames, places[:-1], strict=True))
+        yield list(zip(frames, places, strict=False))
 
 
 def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]":

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import Marks, Writing, may_be_numbers, parsed
+from fracdnn.columns.cells import Marks, may_be_numbers, parsed
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums
 from fracdnn.columns.summary import Reading, merged_readings, number_readings
@@ -96,14 +96,16 @@ class TargetSummary(Sums):
 
     def _values(self, name: str, decimal: str) -> Target:
         are_numbers = bool(self.numbers) and self.marks.are_one_unit
-        writing = self.marks.writing(name, decimal) if are_numbers else Writing()
-        numbers = self.numbers.get(writing.decimal) or self.numbers["."] if are_numbers else None
+        decimal = self.marks.decimal(name, decimal) if are_numbers else ""
+        numbers = self.numbers.get(decimal) or self.numbers["."] if are_numbers else None
         if numbers is None or numbers.infinite:
             cells = pl.Series([]) if self.labels is None else self.labels["label"]
             raise no_finite_numbers(cells.alias(name))
         count, mean, deviation = vars(numbers.moments).values()
         scale = Standardization.of_moments(torch.from_numpy(mean), torch.from_numpy(deviation))
-        return Target(name, None, count, scale, float(numbers.least[0]), float(numbers.most[0]), *writing)
+        return Target(
+            name, None, count, scale, float(numbers.least[0]), float(numbers.most[0]), decimal, self.marks.unit
+        )
 
     def _classes(self, name: str) -> Target:
         if self.labels is None:
