@@ -11,8 +11,8 @@ def learned_from(table, *, categorical=(), tested=None):
     """The encoding of columns in use, and the notes; rows that are `tested` come after those to learn from."""
     whole = table if tested is None else pl.concat([table, tested])
     whole = with_categories(whole, categorical)
-    summary = summary_of(whole, np.arange(whole.height) < table.height, np.arange(whole.height) + 1)
-    encoding = with_inputs(summary.encoding(whole.schema, lambda cell: f"row {cell.row}"))
+    summary = summary_of(whole, (np.arange(whole.height) < table.height).astype(float))
+    encoding = with_inputs(summary.encoding(whole.schema))
     return encoding.used(), [*left_out_notes(encoding), *summary.notes(encoding)]
 
 

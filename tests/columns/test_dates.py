@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 from fracdnn.columns.column import Categories, Dates
-from fracdnn.columns.dates import PARTS, date_strays, parts_of, seconds_in
+from fracdnn.columns.dates import PARTS, parts_of, seconds_in
 from fracdnn.columns.encoding import Encoding
 from fracdnn.columns.frames import as_polars
+from fracdnn.columns.summary import ColumnSummary
 from fracdnn.exceptions import TableError
 from fracdnn.tabular import reading
 from fracdnn.tabular.examination import examine
@@ -45,13 +46,14 @@ def test_text_is_read_by_the_clock_that_it_shows(text):
     seconds = seconds_in(pl.Series([text]))
     assert seconds.to_list() == [round((READ[text] - datetime(1970, 1, 1)).total_seconds())]
     assert parts_of(seconds)[0, 1:].tolist() == [READ[text].month, READ[text].isoweekday(), READ[text].hour]
-    assert len(date_strays(pl.Series([text]))) == 0
 
 
 @pytest.mark.parametrize("text", NO_DATES)
 def test_other_text_is_no_date(text):
     assert seconds_in(pl.Series([text])).to_list() == [None]
-    assert date_strays(pl.Series([text, "NA", None])).to_list() == [text]
+    column = pl.Series([text, "2024-05-31", "NA", None])
+    strays = ColumnSummary.of(column, np.ones(4, dtype=bool), np.ones(4)).readings["ymd"].strays
+    assert (strays.count, strays.examples) == (1, (text,))
 
 
 def test_types_and_text_give_the_same():

@@ -10,11 +10,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from fracdnn.columns.summary import ColumnReader, ColumnSummary, Places
-from fracdnn.columns.tree import Tree, as_document, from_document
-from fracdnn.container import document_bytes, read_document
+from fracdnn.columns.summary import ColumnSummary
+from fracdnn.columns.tree import Tree, as_bytes, of_bytes
 from fracdnn.tabular.ids import Numbering
-from fracdnn.tabular.targets import TargetReader, TargetSummary
+from fracdnn.tabular.targets import TargetSummary
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ def test_missing_parts_on_the_right_are_nothing():
 
 
 def sent(summary):
-    content = document_bytes("summary", {"summary": as_document(summary)})
-    return from_document(read_document("a message", "summary", content)["summary"])
+    return of_bytes(as_bytes(summary))
 
 
 DAYS = ["2024-05-31", "soon", "2024-06-01 12:30", None]
@@ -75,7 +73,7 @@ LABELS = {
 @pytest.mark.parametrize("kind", LABELS)
 def test_a_target_can_be_sent(kind):
     labels, learned = LABELS[kind], np.array([True, True, True, False])
-    found = TargetReader("y", labels.dtype).summary(labels, learned)
+    found = TargetSummary.of(labels, learned)
     arrived = sent(found)
     assert isinstance(arrived, TargetSummary)
     assert_frame_equal(arrived.labels, found.labels)
@@ -90,8 +88,8 @@ def test_a_target_can_be_sent(kind):
 )
 def test_a_column_can_be_sent(cells):
     column, n = pl.Series("a", cells, dtype=pl.String), len(cells)
-    learned, places = np.arange(n) != 1, Places(3, np.arange(1, n + 1))
-    found = ColumnReader(pl.String()).summary(column, learned, places)
+    learned = np.arange(n) != 1
+    found = ColumnSummary.of(column, learned, np.ones(learned.sum()))
     arrived = sent(found)
     assert isinstance(arrived, ColumnSummary)
     assert repr(arrived) == repr(found)

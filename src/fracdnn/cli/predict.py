@@ -145,7 +145,7 @@ def _predictions(
         return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
 
     numbers = [name for name in model.encoding.number_names if name not in keep]
-    for parts in parts_here(reading.source, numbers, lambda frame: frame, reading.encoding, reading.sheet):
+    for parts in parts_here(reading.source, numbers, reading.encoding, reading.sheet):
         with together.joint("predicting"):
             found = [predicted(*each) for each in parts]
             frame = pl.concat(found) if found else None
@@ -211,20 +211,15 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
 def _scored(reading: Reading, model: TableModel) -> Scores:
     scores, n_missing, learned = new_scores(model), 0, np.zeros(2, dtype=np.int64)
     known = model.details.get("rows_learned")
-
-    def with_target(part: "pl.DataFrame") -> "pl.DataFrame":
-        nonlocal n_missing
-        check_target_name(model.target, part.columns)
-        known = target_column(part, model.target).is_not_null()
-        n_missing += part.height - int(known.sum())
-        return part.filter(known)
-
-    for parts in parts_here(reading.source, [], with_target, reading.encoding, reading.sheet):
+    for parts in parts_here(reading.source, [], reading.encoding, reading.sheet):
         with together.joint("predicting"):
             for part, first_row in parts:
-                if part.height:
-                    y = true_answers(model, target_column(part, model.target))
-                    X = reading.features(model, part, first_row)
+                check_target_name(model.target, part.columns)
+                target = target_column(part, model.target)
+                n_missing += target.null_count()
+                if target.count():
+                    y = true_answers(model, target.drop_nulls())
+                    X = reading.features(model, part.filter(target.is_not_null()), first_row)
                     scores.add(X, y)
                     learned += rows_seen(known, X.inputs) if known else 0
     scores.add_up()

@@ -35,7 +35,7 @@ from fracdnn.report.subject import subject_of
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import TableModel, no_values, target_column, true_answers
 from fracdnn.tabular.reading import read_table, sheets_of
-from fracdnn.tabular.targets import Target, TargetReader, check_every_class
+from fracdnn.tabular.targets import Target, TargetSummary, check_every_class
 from fracdnn.training import together
 from fracdnn.training.progress import metrics_to
 from fracdnn.version import versions
@@ -157,26 +157,23 @@ def _prepared(source: str, settings: Settings) -> _Prepared:
     if not len(table):
         raise no_values(settings.target)
     values = values.drop_nulls()
-    reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
-    target = reader.summary(values, np.ones(len(values), dtype=bool)).target(
-        settings.target, settings.task, settings.decimal
-    )
+    about = TargetSummary.of(values, np.ones(len(values), dtype=bool), most_labels=len(values))
+    target = about.target(settings.target, settings.task, settings.decimal)
     _say_target(target, n_missing, settings)
     y, task = target.values(values), target.task
     features = with_categories(table.drop(settings.target, *settings.drop), settings.categorical)
     numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
     train_rows, test_rows = _split(y, task, settings)
     rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
-    summary = summary_of(features, np.isin(np.arange(len(y)), train_rows), rows)
-    encoding = summary.encoding(features.schema, lambda cell: f"row {cell.row}", settings.decimal)
-    encoding = with_inputs(without_ids(encoding, numberings))
+    summary = summary_of(features, np.isin(np.arange(len(y)), train_rows).astype(float))
+    encoding = with_inputs(without_ids(summary.encoding(features.schema, settings.decimal), numberings))
+    used = encoding.used()
+    X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
     learned, ids = y[train_rows], like_ids(encoding, numberings)
     classes = np.unique(learned, return_counts=True) if task == "classification" else None
     remarks = on_table(ids, len(learned), len(test_rows), settings.test_fraction, classes)
     remarks += on_target(settings.target, learned) if classes is None else []
     columns = _say_columns(describe_columns(summary, encoding), [*summary.notes(encoding), *remarks], settings)
-    used = encoding.used()
-    X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
     return _Prepared(target, encoding.left_out, columns, table, X, y, train_rows, test_rows)
 
 
@@ -247,7 +244,7 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
 
 
 def _model(estimator: Any, target: Target, left_out: dict[str, str], columns: list[dict[str, str]]) -> TableModel:
-    details = {"left_out": left_out, "columns": columns, "decimal": target.writing.decimal}
+    details = {"left_out": left_out, "columns": columns, "decimal": target.decimal}
     return TableModel(estimator, target.name, details)
 
 

@@ -6,19 +6,22 @@ two grammars: a decimal point with commas, blanks or apostrophes between thousan
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
+
+import numpy as np
 
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Sums, either
+from fracdnn.columns.summaries import Sums
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 
 # Text that holds no value.
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "#N/A", "#NA", "<NA>", "-NaN", "-nan")
-# Where so many cells to learn from are numbers, and such a share of them, the others are taken as missing.
-LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
 _UNIT = r"[%‰]|[A-Za-zµμΩ°²³/€$£¥]{1,6}"
-_CELL = rf"^([+-]?)\s*([$€£¥])?\s*([+-]?)(\d[\d.,'’\s]*|[.,]\d+)(e[+-]?\d+)?\s*({_UNIT})?$"
+_CELL = (
+    r"^(?P<before>[+-]?)\s*(?P<money>[$€£¥])?\s*(?P<after>[+-]?)(?P<digits>\d[\d.,'’\s]*|[.,]\d+)"
+    rf"(?P<power>e[+-]?\d+)?\s*(?P<unit>{_UNIT})?$"
+)
 _GROUPED = {".": r"[,'’\s]", ",": r"[.'’\s]"}
 _GRAMMAR = {
     decimal: rf"^(\d+|[1-9]\d{{0,2}}(?:{group}\d{{3}})+)?([{decimal}]\d*)?\s*$" for decimal, group in _GROUPED.items()
@@ -70,7 +73,7 @@ def numbers_in(column: "pl.Series", *, units: bool = True, decimal: str = "") ->
     values = parsed(column)
     if values.null_count() > column.null_count():
         return None
-    return parsed(column, decimal or marks.writing(column.name).decimal)
+    return parsed(column, decimal or marks.decimal(column.name))
 
 
 def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, truth: bool = False) -> "pl.Series":
@@ -84,25 +87,20 @@ def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, t
         return values
     parts = _parts(column)
     first, second = (_as_plain(parts["digits"], each) for each in (decimal, "," if decimal == "." else "."))
-    written = parts["sign"] + pl.select(pl.coalesce(first, second)).to_series() + parts["power"]
+    written = parts["sign"] + first.zip_with(first.is_not_null(), second) + parts["power"]
     found = written.cast(pl.Float64, strict=False)
     if unit is not None:
         found = found.set((parts["unit"] != unit).fill_null(False), None)
     same = values.is_not_null() & ~column.str.contains(_THREE_DECIMALS).fill_null(False)
-    found = pl.select(pl.when(same).then(values).otherwise(found)).to_series().alias(column.name)
+    found = values.zip_with(same, found)
     if truth and found.null_count() > column.null_count():
         lower = column.str.to_lowercase()
         found = found.set(lower == "true", 1.0).set(lower == "false", 0.0)
     return found
 
 
-def are_numbers(numbers: int, cells: int) -> bool:
-    """Whether a column of so many cells to learn from, so many of which are numbers, is one of numbers."""
-    return numbers == cells or skips_text(numbers, cells)
-
-
-def skips_text(numbers: int, cells: int) -> bool:
-    return numbers >= LEAST_NUMBERS and numbers >= LEAST_SHARE * cells
+def as_floats(numbers: "pl.Series") -> np.ndarray:
+    return numbers.fill_null(float("nan")).to_numpy()
 
 
 def as_text(column: "pl.Series") -> "pl.Series":
@@ -112,8 +110,7 @@ def as_text(column: "pl.Series") -> "pl.Series":
             f"column {quoted(column.name)} must hold numbers, text or dates, got cells of type {column.dtype}; "
             f"save them as text"
         )
-    column = missing_as_null(column)
-    text = column if column.dtype == pl.String else column.cast(pl.String)
+    text = column.cast(pl.String)
     return missing_as_null(text.str.replace(r"^(-?\d+)\.0$", "${1}") if column.dtype.is_float() else text)
 
 
@@ -126,25 +123,6 @@ def may_be_numbers(dtype: "pl.DataType") -> bool:
     return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
 
 
-def not_numbers(name: str, rule: str, cell: str, where: str) -> TableError:
-    return TableError(
-        f"column {quoted(name)} must hold {rule}, got {cell} in {where}; "
-        f"correct the cell, or leave it empty if it is not known"
-    )
-
-
-class Writing(NamedTuple):
-    """How a column writes its numbers: the decimal sign, nothing where no comma has told it, and the unit that may
-    stand beside them.
-    """
-
-    decimal: str = ""
-    unit: str = ""
-
-
-PLAIN = Writing()
-
-
 @dataclass(frozen=True)
 class Marks(Sums):
     """What tells how numbers are written: cells that only a decimal point or only a decimal comma explains, of the
@@ -152,7 +130,10 @@ class Marks(Sums):
     and cells such as 007, which are codes.
     """
 
-    ways: ClassVar = {"first": either, "units": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:4])}
+    ways: ClassVar = {
+        "first": lambda mine, theirs: mine or theirs,
+        "units": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:4]),
+    }
     points: int = 0
     commas: int = 0
     thousands: int = 0
@@ -177,21 +158,14 @@ class Marks(Sums):
             return cls(points=points, bare=bare, codes=codes)
         parts = _parts(odd)
         digits, unit = parts["digits"], parts["unit"]
-        point, comma = (digits.str.contains(_GRAMMAR[decimal]).fill_null(False) for decimal in ".,")
-        marked = digits.str.contains("[.,]").fill_null(False)
-        has_comma = digits.str.contains(",", literal=True).fill_null(False)
+        point, comma, marked, has_comma = (
+            digits.str.contains(form).fill_null(False) for form in (*_GRAMMAR.values(), "[.,]", ",")
+        )
         unclear = odd.filter(point & comma & has_comma)
         units = unit.filter(point | comma).drop_nulls().unique().sort().head(4).to_list()
-        return cls(
-            points + int((point & ~comma & marked).sum()),
-            int((comma & ~point).sum()),
-            int((point & ~comma & has_comma).sum()),
-            len(unclear),
-            unclear[0] if len(unclear) else "",
-            tuple(units),
-            bare,
-            codes,
-        )
+        points += int((point & ~comma & marked).sum())
+        counts = points, int((comma & ~point).sum()), int((point & ~comma & has_comma).sum()), len(unclear)
+        return cls(*counts, unclear[0] if len(unclear) else "", tuple(units), bare, codes)
 
     @property
     def are_one_unit(self) -> bool:
@@ -203,10 +177,17 @@ class Marks(Sums):
         """Whether the decimal sign may be a comma, as far as a part of a column tells."""
         return bool(self.commas or self.unclear or not self.points)
 
-    def writing(self, name: str, decimal: str = "") -> Writing:
-        """Of the column of that name, which must be clear about its commas where no `decimal` sign is given."""
-        unit = self.units[0] if self.units else ""
-        is_unclear = self.unclear and self.points == self.commas and unit not in _COMMA_IS_THOUSANDS
+    @property
+    def unit(self) -> str:
+        """That may stand beside numbers of one kind."""
+        return self.units[0] if self.units else ""
+
+    def decimal(self, name: str, decimal: str = "") -> str:
+        """The decimal sign, nothing where no comma has told it.
+
+        The column of that name must be clear about its commas where no `decimal` sign is given.
+        """
+        is_unclear = self.unclear and self.points == self.commas and self.unit not in _COMMA_IS_THOUSANDS
         if is_unclear and not decimal:
             raise TableError(
                 f"column {quoted(name)} must be clear about its commas, got {quoted(self.first)}, which may be a "
@@ -214,24 +195,17 @@ class Marks(Sums):
                 f"it is: fracdnn train --decimal , or --decimal ."
             )
         if self.commas > self.points or (is_unclear and decimal == ","):
-            return Writing(",", unit)
-        return Writing("." if self.thousands or self.unclear else "", unit)
+            return ","
+        return "." if self.thousands or self.unclear else ""
 
 
 def _parts(column: "pl.Series") -> "pl.DataFrame":
     """Sign, digits with separators, power of ten and unit of each cell; null where a cell has another form."""
     written = column.str.replace_all("−", "-", literal=True).str.replace(_NEGATIVE, "-$1")
-    cells = written.str.extract_groups(_CELL).struct.unnest()
-    before, money, after, digits, power, unit = cells.iter_columns()
-    sign = pl.Series((before == "-") != (after == "-")).replace_strict({True: "-", False: ""}, default=None)
-    return pl.DataFrame(
-        {
-            "sign": sign,
-            "digits": digits,
-            "power": power.fill_null(""),
-            "unit": pl.select(pl.coalesce(money, unit)).to_series(),
-        }
-    )
+    is_negative = (pl.col("before") == "-") != (pl.col("after") == "-")
+    sign = pl.when(is_negative).then(pl.lit("-")).otherwise(pl.lit(""))
+    others = {"power": pl.col("power").fill_null(""), "unit": pl.coalesce("money", "unit")}
+    return written.str.extract_groups(_CELL).struct.unnest().select("digits", sign=sign, **others)
 
 
 def _as_plain(digits: "pl.Series", decimal: str) -> "pl.Series":

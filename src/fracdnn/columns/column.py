@@ -8,15 +8,16 @@ learned embedding of the categories; there is no need for another one.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import Marks, Strays, as_text, may_be_numbers, missing_as_null, not_numbers, parsed
+from fracdnn.columns.cells import Marks, Strays, as_floats, as_text, may_be_numbers, missing_as_null, parsed
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
+from fracdnn.exceptions import TableError
 
 # Up to so many different texts have an input each; of more, the most frequent ones, and another one is for the others.
 MOST_CATEGORIES, MOST_FREQUENT = 100, 30
@@ -53,17 +54,18 @@ class Numbers:
 
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
-        decimal = self.decimal or (Marks.of(cells).writing(self.name).decimal if cells.dtype == pl.String else "")
+        decimal = self.decimal or (Marks.of(cells).decimal(self.name) if cells.dtype == pl.String else "")
         values = parsed(cells, decimal, self.unit, truth=True)
-        bad = cells.is_not_null() & values.is_null()
-        if bad.any() and not (self.skips_text and cells.dtype == pl.String):
-            row = int(bad.arg_max() or 0)
-            raise not_numbers(self.name, "numbers", quoted(str(cells[row])), place(row))
-        found = values.fill_null(float("nan")).to_numpy()
-        if np.isinf(found).any():
-            row = int(np.isinf(found).argmax())
-            raise not_numbers(self.name, "finite numbers", str(found[row]), place(row))
-        return found
+        skips = self.skips_text and cells.dtype == pl.String
+        bad = pl.Series([]) if skips else (cells.is_not_null() & values.is_null()).arg_true()
+        for rule, rows in (("numbers", bad), ("finite numbers", values.is_infinite().arg_true())):
+            if len(rows):
+                cell = quoted(str(cells[rows[0]])) if rule == "numbers" else str(values[rows[0]])
+                raise TableError(
+                    f"column {quoted(self.name)} must hold {rule}, got {cell} in {place(rows[0])}; "
+                    f"correct the cell, or leave it empty if it is not known"
+                )
+        return as_floats(values)
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,8 @@ class Categories:
 
     def unseen(self, column: "pl.Series") -> Strays:
         """The cells that hold a category which training has not seen; none where there are others."""
-        texts = as_text(column)
-        new = texts.filter(~texts.is_in(self.categories) & texts.is_not_null())
-        return Strays() if self.others else Strays.of(new)
+        texts = as_text(column).drop_nulls()
+        return Strays() if self.others else Strays.of(texts.filter(~texts.is_in(self.categories)))
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ class Unused:
 
 
 Column = Numbers | Categories | Dates | Unused
+_LAST_DAY = days_of("9999-12-31")
 _KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, Dates, Unused)}
 
 
@@ -150,26 +152,22 @@ def from_document(document: dict[str, Any]) -> Column:
     """Of `Encoding.to_document`; a ValueError, LookupError or TypeError where that could not have written it."""
     values = {name: tuple(each) if isinstance(each, list) else each for name, each in document.items()}
     column: Column = _KINDS[str(values.pop("kind"))](**values)
-    flags = (getattr(column, name, False) for name in ("gaps", "others", "skips_text"))
-    if not (isinstance(column.name, str) and all(isinstance(flag, bool) for flag in flags) and _is_learned(column)):
+    types = {str: str, bool: bool, float: float | int, tuple[str, ...]: tuple}
+    as_declared = (isinstance(getattr(column, each.name), types[each.type]) for each in fields(column))  # type: ignore[index]
+    if not (all(as_declared) and _is_learned(column)):
         raise ValueError(f"invalid column {column.name!r:.80}")
     return column
 
 
 def _is_learned(column: Column) -> bool:
     """Whether it is what `ColumnSummary.column` makes, which a file does not promise."""
-    if isinstance(column, Unused):
-        return isinstance(column.why, str)
     if isinstance(column, Categories):
-        known = column.categories
+        known, n = column.categories, len(column.categories)
         good = all(isinstance(text, str) for text in known) and list(known) == sorted(set(known))
-        return good and (len(known) == MOST_FREQUENT if column.others else 0 < len(known) <= MOST_CATEGORIES)
-    if not (isinstance(column.median, float | int) and math.isfinite(column.median)):
-        return False
+        return good and (n == MOST_FREQUENT if column.others else 0 < n <= MOST_CATEGORIES)
+    if isinstance(column, Unused) or not math.isfinite(column.median):
+        return isinstance(column, Unused)
     if isinstance(column, Numbers):
-        return column.decimal in ("", ".", ",") and isinstance(column.unit, str)
-    if column.order not in ORDERS:
-        return False
-    parts = tuple(part for part in PARTS if part in column.parts)
-    last = days_of(column.first) + column.median
-    return column.parts == parts != () and column.median >= 0 and last <= days_of("9999-12-31")
+        return column.decimal in ("", ".", ",")
+    parts, last = tuple(part for part in PARTS if part in column.parts), days_of(column.first) + column.median
+    return column.order in ORDERS and column.parts == parts != () and column.median >= 0 and last <= _LAST_DAY

@@ -10,21 +10,23 @@ from datetime import date, datetime, timedelta
 
 import numpy as np
 
-from fracdnn.columns.cells import missing_as_null
+from fracdnn.columns.cells import as_floats, missing_as_null
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 
 PARTS = ("days", "month", "weekday", "hour")
 DAY = 86_400
-ORDERS = ("ymd", "dmy", "mdy", "clock")
-_CLOCK = r"(?:[T ]+(\d{1,2}:\d{2})(:\d{2})?(?:[.,]\d+)?(?: ?([AaPp])[Mm])?(?:Z|[+-]\d{2}(?::?\d{2})?)?)?$"
-# Each way to write a date, and which of its groups are year, month and day.
-_ISO = rf"^(\d{{4}})[-/](\d{{1,2}})[-/](\d{{1,2}}){_CLOCK}", (1, 2, 3)
-_PATTERNS = {
-    "dmy": (rf"^(\d{{1,2}})[./-](\d{{1,2}})[./-](\d{{4}}|\d{{2}}){_CLOCK}", (3, 2, 1)),
-    "mdy": (rf"^(\d{{1,2}})[/-](\d{{1,2}})[/-](\d{{4}}|\d{{2}}){_CLOCK}", (3, 1, 2)),
+_FORMS = {
+    "ymd": r"^(?P<year>\d{4})[-/](?P<month>\d{1,2})[-/](?P<day>\d{1,2})",
+    "dmy": r"^(?P<day>\d{1,2})[./-](?P<month>\d{1,2})[./-](?P<year>\d{4}|\d{2})",
+    "mdy": r"^(?P<month>\d{1,2})[/-](?P<day>\d{1,2})[/-](?P<year>\d{4}|\d{2})",
 }
+_CLOCK = (
+    r"(?:[T ]+(?P<clock>\d{1,2}:\d{2})(?P<seconds>:\d{2})?(?:[.,]\d+)?(?: ?(?P<half>[AaPp])[Mm])?"
+    r"(?:Z|[+-]\d{2}(?::?\d{2})?)?)?$"
+)
+ORDERS = (*_FORMS, "clock")
 _EPOCH = date(1970, 1, 1)
 # In seconds since 1970: what Python's dates, and so model files, can name.
 _LEAST, _MOST = (round((end - datetime(1970, 1, 1)).total_seconds()) for end in (datetime.min, datetime.max))
@@ -42,9 +44,9 @@ def seconds_in(column: "pl.Series", name: str = "", order: str = ORDERS[0]) -> "
     if column.null_count() == len(column):
         return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
     if column.dtype == pl.String:
-        moments = _moments(f"{_EPOCH} " + column if order == "clock" else column, *_ISO)
-        if order in _PATTERNS:
-            moments = moments.zip_with(moments.is_not_null(), _moments(column, *_PATTERNS[order]))
+        moments = _moments(f"{_EPOCH} " + column if order == "clock" else column, "ymd")
+        if order in ("dmy", "mdy"):
+            moments = moments.zip_with(moments.is_not_null(), _moments(column, order))
     elif column.dtype in (pl.Date, pl.Datetime):
         moments = column.cast(pl.Datetime) if column.dtype != pl.Datetime else column.dt.replace_time_zone(None)
     else:
@@ -57,32 +59,23 @@ def seconds_in(column: "pl.Series", name: str = "", order: str = ORDERS[0]) -> "
     return found.set(~found.is_between(_LEAST, _MOST - 1), None)
 
 
-def _moments(column: "pl.Series", pattern: str, groups: tuple[int, int, int]) -> "pl.Series":
-    """Dates written so, of which these groups are year, month and day; a year of two digits is 1970 to 2069."""
-    parts = column.str.extract_groups(pattern).struct.unnest()
-    year, month, day = (parts.to_series(group - 1) for group in groups)
-    year = year.str.replace(r"^([7-9]\d)$", "19${1}").str.replace(r"^(\d\d)$", "20${1}")
-    clock, seconds, half = (parts.to_series(group) for group in (3, 4, 5))
-    whole = year + "-" + month + "-" + day + " " + clock.fill_null("00:00") + seconds.fill_null(":00")
-    moments = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
+def _moments(column: "pl.Series", order: str) -> "pl.Series":
+    """Dates written in this order; a year of two digits is 1970 to 2069."""
+    parts = column.str.extract_groups(_FORMS[order] + _CLOCK).struct.unnest()
+    year = pl.col("year").str.replace(r"^([7-9]\d)$", "19${1}").str.replace(r"^(\d\d)$", "20${1}")
+    clock = pl.col("clock").fill_null("00:00") + pl.col("seconds").fill_null(":00")
+    whole = parts.select(year + "-" + pl.col("month") + "-" + pl.col("day") + " " + clock).to_series()
+    moments, half = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False), parts["half"]
     if half.null_count() == len(half):
         return moments
     return moments.zip_with(half.is_null(), (whole + half + "m").str.to_datetime("%Y-%m-%d %I:%M:%S%p", strict=False))
-
-
-def date_strays(column: "pl.Series", order: str = ORDERS[0]) -> "pl.Series":
-    """The cells that hold something, but no date."""
-    if column.dtype != pl.String:
-        return pl.Series(column.name, [], dtype=pl.String)
-    cells = missing_as_null(column)
-    return cells.filter(cells.is_not_null() & seconds_in(column, order=order).is_null())
 
 
 def parts_of(seconds: "pl.Series") -> np.ndarray:
     """Of each date its `PARTS` [n, 4], days since 1970; NaN for nulls."""
     moments = pl.from_epoch(seconds, time_unit="s")
     columns = (seconds / DAY, moments.dt.month(), moments.dt.weekday(), moments.dt.hour())
-    return np.column_stack([each.cast(pl.Float64).fill_null(float("nan")).to_numpy() for each in columns])
+    return np.column_stack([as_floats(each.cast(pl.Float64)) for each in columns])
 
 
 def date_features(seconds: "pl.Series", first: str, median: float, parts: tuple[str, ...]) -> np.ndarray:

@@ -4,7 +4,8 @@ A table is an array of numbers, NaN where one is missing, or a Polars frame (see
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -17,9 +18,9 @@ from fracdnn.columns.cells import Strays, as_text
 from fracdnn.columns.column import Categories, Column, Numbers, Place, Unused, from_document
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums, median_of
-from fracdnn.columns.summary import Cell, ColumnReader, ColumnSummary, Places
+from fracdnn.columns.summary import ColumnSummary
 from fracdnn.columns.tree import Tree, shared
-from fracdnn.columns.words import alike, count, listed, nearest, quoted
+from fracdnn.columns.words import count, nearest, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.training import Standardization, together
 
@@ -100,8 +101,8 @@ class Encoding:
 
     def unseen(self, table: "pl.DataFrame") -> dict[str, Strays]:
         """By column, the cells with a category that training has not seen, where there are any."""
-        categories = [(j, column) for j, column in enumerate(self.columns) if isinstance(column, Categories)]
-        found = {column.name: column.unseen(table.to_series(j)) for j, column in categories}
+        columns = zip(self.columns, table.iter_columns(), strict=True)
+        found = {column.name: column.unseen(cells) for column, cells in columns if isinstance(column, Categories)}
         return {name: cells for name, cells in found.items() if cells.count}
 
     def unseen_notes(self, unseen: Mapping[str, Strays]) -> list[str]:
@@ -140,12 +141,10 @@ class Encoded:
 class TableSummary(Sums):
     columns: tuple[ColumnSummary, ...]
 
-    def encoding(
-        self, schema: "Mapping[str, pl.DataType]", place: Callable[[Cell], str], decimal: str = ""
-    ) -> Encoding:
+    def encoding(self, schema: "Mapping[str, pl.DataType]", decimal: str = "") -> Encoding:
         """What the columns are; those that cannot be used are in it, too."""
         found = zip(schema.items(), self.columns, strict=True)
-        return Encoding(tuple(summary.column(name, dtype, place, decimal) for (name, dtype), summary in found))
+        return Encoding(tuple(summary.column(name, dtype, decimal) for (name, dtype), summary in found))
 
     def standardization(self, encoding: Encoding) -> Standardization:
         """Mean and deviation of the inputs that the encoding makes of the rows to learn from, which weigh the same."""
@@ -154,39 +153,19 @@ class TableSummary(Sums):
         return Standardization.of_moments(mean, deviation)
 
     def notes(self, encoding: Encoding) -> list[str]:
-        """Warnings: of columns that may be meant otherwise, cells that are taken as missing, categories alike."""
-        found = []
-        for column, summary in zip(encoding.columns, self.columns, strict=True):
-            before = f"warning: column {quoted(column.name)}: "
-            if doubt := summary.doubts(column):
-                found.append(before + doubt)
-            cells, kind = summary.strays(column), column.kind
-            if cells.count:
-                many = f"{cells.count:,} cells that are no {kind}s are"
-                are = f"a cell that is no {kind} is" if cells.count == 1 else many
-                found.append(
-                    f"{before}{are} taken as missing, such as {listed(cells.examples)}; "
-                    f"--categorical (in Python, the dtype category) takes all as categories"
-                )
-            for group in alike(column.categories if isinstance(column, Categories) else ()):
-                found.append(f"{before}{listed(group)} look alike; where they mean the same, write them alike")
-        return found
+        """Warnings; see `ColumnSummary.notes`."""
+        found = zip(encoding.columns, self.columns, strict=True)
+        return [f"warning: column {quoted(c.name)}: {note}" for c, summary in found for note in summary.notes(c)]
 
 
-def summary_of(
-    table: "pl.DataFrame", learned: np.ndarray, rows: np.ndarray, weight: np.ndarray | None = None
-) -> TableSummary:
-    """Of a table in memory, whose `learned` rows [n] are to be learned from; messages call them `rows` [n]."""
-    places = Places(0, rows)
-    readers = [(column, ColumnReader(column.dtype, exact=True)) for column in table.iter_columns()]
-    return TableSummary(tuple(reader.summary(column, learned, places, weight) for column, reader in readers))
+def summary_of(table: "pl.DataFrame", weight: np.ndarray) -> TableSummary:
+    """Of a table in memory, whose rows with a `weight` [n] are to be learned from."""
+    learned = weight > 0
+    found = (ColumnSummary.of(each, learned, weight[learned], size=sys.maxsize) for each in table.iter_columns())
+    return TableSummary(tuple(found))
 
 
-def learn(
-    table: Any,
-    weight: np.ndarray,
-    names: Sequence[str],
-) -> tuple[Encoding, list[str]]:
+def learn(table: Any, weight: np.ndarray, names: Sequence[str]) -> tuple[Encoding, list[str]]:
     """What the rows with a weight say, those of all processes, and warnings; a weight counts as repetitions."""
     is_array = isinstance(table, np.ndarray)
     if together.is_alone() and is_array:
@@ -194,13 +173,12 @@ def learn(
         return with_inputs(found), left_out_notes(found)
     frame = pl.DataFrame(table) if is_array else table
     frame = _alike(frame.rename(dict(zip(frame.columns, names, strict=True))))
-    learned = weight > 0
     with together.joint("learning what the columns are"):
-        mine = summary_of(frame, learned, np.arange(len(frame)), weight[learned])
+        mine = summary_of(frame, weight)
     tree = Tree[TableSummary]()
     tree.add_part(together.rank(), mine)
     summary = shared(tree).root()
-    encoding = summary.encoding(frame.schema, lambda cell: row_from_0(cell.row))
+    encoding = summary.encoding(frame.schema)
     return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
 
 
@@ -222,13 +200,11 @@ def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
         for dtype in (frame.dtypes if frame.height else ())
     ]
     sorts = [json.loads(text) for text in together.from_each(json.dumps(mine), "the types of the columns")]
-    columns = []
-    for j, column in enumerate(frame.iter_columns()):
-        found = {each[j] for each in sorts if each}
-        if len(found) > 1 or not frame.height:
-            column = as_text(column).cast(pl.Categorical if "category" in found else pl.String)
-        columns.append(column)
-    return pl.DataFrame(columns)
+    for name, *kinds in zip(frame.columns, *filter(None, sorts), strict=True):
+        if len(set(kinds)) > 1 or not frame.height:
+            kind = pl.Categorical if "category" in kinds else pl.String
+            frame = frame.with_columns(as_text(frame[name]).cast(kind))
+    return frame
 
 
 def with_inputs(encoding: Encoding) -> Encoding:

@@ -63,14 +63,13 @@ def with_categories(table: "pl.DataFrame", names: Sequence[str]) -> "pl.DataFram
 def _of_pandas(name: str, column: Any) -> "pl.Series":
     dtype = column.dtype
     if hasattr(column, "cat"):
-        words = as_text(_objects(name, column.cat.categories.tolist(), str)).to_list()
-        cells = [words[code] if code >= 0 else None for code in column.cat.codes.tolist()]
-        return pl.Series(name, cells, dtype=pl.String).cast(pl.Categorical)
+        codes = pl.Series(column.cat.codes.tolist(), dtype=pl.Int64)
+        words = as_text(_objects(name, column.cat.categories.tolist(), str))
+        return words.gather(codes.set(codes < 0, None)).cast(pl.Categorical)
     if dtype.kind == "M":
         return pl.Series(name, column.dt.tz_localize(None).to_numpy().astype("datetime64[us]"))
     if dtype.kind in "OU":
-        holes = column.isna().tolist()
-        return _objects(name, [None if hole else cell for cell, hole in zip(column.tolist(), holes, strict=True)])
+        return _objects(name, column.tolist())
     if dtype.kind not in _NUMBERS:
         raise _refused(name, dtype)
     return pl.Series(name, column.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -79,11 +78,11 @@ def _of_pandas(name: str, column: Any) -> "pl.Series":
 def _objects(name: str, cells: Sequence[Any], other: Any = None) -> "pl.Series":
     """Numbers, or text where a cell is text, a date or a time; `other` makes text of what is none of them."""
     cells = [None if _is_missing(cell) else cell for cell in cells]
-    known = [cell for cell in cells if cell is not None]
-    odd = next((cell for cell in known if not isinstance(cell, str | date | time | Real | Decimal | np.bool_)), None)
-    if odd is not None and other is None:
-        raise _refused(name, type(odd).__name__)
-    if odd is not None or any(isinstance(cell, str | date | time) for cell in known):
+    kinds = dict.fromkeys(type(cell) for cell in cells if cell is not None)
+    odd = [kind for kind in kinds if not issubclass(kind, str | date | time | Real | Decimal | np.bool_)]
+    if odd and other is None:
+        raise _refused(name, odd[0].__name__)
+    if odd or any(issubclass(kind, str | date | time) for kind in kinds):
         return pl.Series(name, [None if cell is None else _text(cell) for cell in cells], dtype=pl.String)
     return pl.Series(name, [None if cell is None else float(cell) for cell in cells], dtype=pl.Float64)
 
@@ -109,7 +108,6 @@ def _refused(name: str, got: Any) -> InvalidTypeError:
 
 
 def _is_missing(cell: Any) -> bool:
-    pandas = sys.modules.get("pandas")
-    if cell is None or (pandas is not None and (cell is pandas.NA or cell is pandas.NaT)):
-        return True
-    return isinstance(cell, Real | Decimal) and bool(cell != cell)
+    """None, NaN, and what pandas has for them."""
+    is_number = isinstance(cell, Real | Decimal)
+    return cell is None or (bool(cell != cell) if is_number else type(cell).__name__ in ("NAType", "NaTType"))

@@ -12,16 +12,9 @@ MOST_DISTINCT = 8192
 
 
 class Sums:
-    """A dataclass that merges with one of later parts field by field: by `both`, or as `ways` says.
+    """A dataclass that merges with one of later parts field by field: by `both`, or as `ways` says."""
 
-    `kinds` are all of these by name, for processes that send them.
-    """
-
-    kinds: ClassVar[dict[str, Callable[..., Any]]] = {}
     ways: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        Sums.kinds[cls.__name__] = cls
 
     def merged(self, other: Self) -> Self:
         names = [each.name for each in fields(self)]  # type: ignore[arg-type]
@@ -37,10 +30,6 @@ def both(mine: Any, theirs: Any) -> Any:
     if isinstance(mine, dict):
         return {key: both(mine[key], theirs[key]) for key in mine if key in theirs}
     return mine.merged(theirs) if hasattr(mine, "merged") else mine + theirs
-
-
-def either(mine: Any, theirs: Any) -> Any:
-    return mine or theirs
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ are not in one part, they are in no other either, and nothing of them is kept. N
 other cells.
 """
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
@@ -14,16 +12,18 @@ from typing import ClassVar
 import numpy as np
 
 from fracdnn.columns import cells
-from fracdnn.columns.cells import DIFFERENT, Marks, Strays, are_numbers
+from fracdnn.columns.cells import DIFFERENT, Marks, Strays
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
-from fracdnn.columns.dates import ORDERS, PARTS, date_of, date_strays, days_of, orders_of, parts_of, seconds_in
+from fracdnn.columns.dates import ORDERS, PARTS, date_of, days_of, orders_of, parts_of, seconds_in
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles, Sums, either
-from fracdnn.columns.words import listed, quoted
+from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles, Sums, both
+from fracdnn.columns.words import alike, listed, quoted
 
 # Text of more different values is left out, and so is text of more than `MOST_CATEGORIES` whose most frequent values
 # have less than this share of the rows: comments, names.
 MOST_TEXTS, LEAST_FREQUENT = 10_000, 0.1
+# Where so many cells to learn from are numbers or dates, and such a share of them, the others are taken as missing.
+LEAST_NUMBERS, LEAST_SHARE = 20, 0.95
 # Numbers of different units are categories where each occurs so often.
 LEAST_REPEATED = 5
 # Categories of so many values, most of which are numbers or dates, may be meant otherwise.
@@ -39,221 +39,255 @@ EXAMPLES, EXAMPLE_LENGTH = 3, 24
 
 
 @dataclass(frozen=True)
-class Cell(Sums):
-    """A cell that is not as it should be: how it is shown, the number of its piece, and its row there, from 1 on."""
+class Reading(Sums):
+    """A column read in one way, as numbers or as the `PARTS` of dates (see `dates`).
 
-    text: str
-    piece: int
-    row: int
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the rows of a chunk stand: the number of the piece, and the row of each in it, the first being 1."""
-
-    piece: int
-    rows: np.ndarray
-
-    def cell(self, text: str, place: int) -> Cell:
-        return Cell(text, self.piece, int(self.rows[place]))
-
-
-@dataclass(frozen=True)
-class Values(Sums):
-    moments: Moments
-    quantiles: Quantiles
-
-
-@dataclass(frozen=True)
-class NumberSummary(Sums):
-    """The numbers of a column, with a decimal `point` and, where that makes a difference, a `comma`, what tells which
-    it is, how many cells to learn from are none, and of all rows those that are none, the first of them, and the first
-    that is not finite.
+    Of the rows to learn from: moments, of days since the `origin`, the start of the first one, so that no digits are
+    lost; quantiles of the first part, both ends of each part, and how many cells are none. Of all rows: the cells that
+    are none, and how many numbers are not finite.
     """
 
-    ways: ClassVar = {"bad": either, "infinite": either}
-    point: Values
-    comma: Values | None
-    marks: Marks
-    learned_strays: int
-    strays: Strays
-    bad: Cell | None
-    infinite: Cell | None
-
-    def merged(self, other: "NumberSummary") -> "NumberSummary":
-        comma = (self.comma or self.point).merged(other.comma or other.point) if self.comma or other.comma else None
-        return replace(super().merged(other), comma=comma)
-
-    def values(self, decimal: str) -> Values:
-        return self.comma if decimal == "," and self.comma else self.point
-
-
-@dataclass(frozen=True)
-class DateSummary(Sums):
-    """The dates of a column by their `PARTS` (see `dates`): moments, with days since the start of the first one so that
-    no digits are lost; quantiles of days, both ends of each part, how many cells to learn from are none, and of all
-    rows those that are none.
-    """
-
-    ways: ClassVar = {"least": np.minimum, "most": np.maximum}
+    ways: ClassVar = {"origin": min, "least": np.minimum, "most": np.maximum}
     moments: Moments
+    origin: float
     quantiles: Quantiles
     least: np.ndarray
     most: np.ndarray
     learned_strays: int
     strays: Strays
+    infinite: int
 
-    def merged(self, other: "DateSummary") -> "DateSummary":
-        first = min(self.least[0], other.least[0])
-        return replace(super().merged(other), moments=self._moments_since(first).merged(other._moments_since(first)))
+    @classmethod
+    def of(
+        cls, column: "pl.Series", values: np.ndarray, learned: np.ndarray, weight: np.ndarray, size: int
+    ) -> "Reading":
+        """Of the parts [n, k] that were read, NaN where a cell is none; see `ColumnSummary.of`."""
+        bad = column.is_not_null().to_numpy() & np.isnan(values[:, 0]) & (column.dtype == pl.String)
+        kept = values[learned]
+        finite = np.isfinite(kept[:, 0])
+        kept = kept[finite]
+        least, most = kept.min(0, initial=np.inf), kept.max(0, initial=-np.inf)
+        quantiles = Quantiles.of(kept[:, 0], weight[finite], size)
+        origin = float(np.floor(least[0])) if len(least) > 1 else 0.0
+        kept[:, 0] -= origin
+        strays = int(bad[learned].sum()), Strays.of(column.filter(bad))
+        return cls(Moments.of(kept), origin, quantiles, least, most, *strays, int(np.isinf(values[:, 0]).sum()))
 
-    def _moments_since(self, first: float) -> Moments:
-        if not self.moments.count[0]:
+    def merged(self, other: "Reading") -> "Reading":
+        origin = min(self.origin, other.origin)
+        return replace(super().merged(other), moments=self._moments_since(origin).merged(other._moments_since(origin)))
+
+    def _moments_since(self, origin: float) -> Moments:
+        if self.origin == origin or not self.moments.count[0]:
             return self.moments
-        mean = self.moments.mean + np.array([np.floor(self.least[0]) - np.floor(first), 0, 0, 0])
-        return Moments(self.moments.count, mean, self.moments.deviation)
+        return replace(self.moments, mean=self.moments.mean + np.array([self.origin - origin, 0, 0, 0]))
 
 
-def _few(mine: "pl.DataFrame | None", theirs: "pl.DataFrame | None") -> "pl.DataFrame | None":
-    if mine is None or theirs is None:
-        return None
-    texts = pl.concat([mine, theirs]).group_by("text").agg(pl.col("n").sum()).sort("text")
-    return texts if texts.height <= MOST_TEXTS else None
+def number_readings(
+    column: "pl.Series",
+    marks: Marks,
+    learned: np.ndarray,
+    weight: np.ndarray,
+    size: int = MOST_DISTINCT,
+    *,
+    truth: bool = False,
+) -> dict[str, Reading]:
+    """With a decimal point and, where that makes a difference, a comma."""
+    is_told = column.dtype != pl.String or not marks.may_have_comma or not column.str.contains(DIFFERENT).any()
+    signs = "." if is_told else ".,"
+    values = (cells.as_floats(cells.parsed(column, sign, truth=truth))[:, None] for sign in signs)
+    return {sign: Reading.of(column, each, learned, weight, size) for sign, each in zip(signs, values, strict=True)}
+
+
+def merged_readings(mine: dict[str, Reading], theirs: dict[str, Reading]) -> dict[str, Reading]:
+    """Those that are in both; where one has none with a comma, it is the same as with a point."""
+    if "." in mine and "." in theirs and ("," in mine or "," in theirs):
+        mine, theirs = ({",": each["."], **each} for each in (mine, theirs))
+    return both(mine, theirs)
+
+
+def _counted(texts: "pl.DataFrame") -> "pl.DataFrame | None":
+    """Each text once, in alphabetical order, with its weight; None where they are many."""
+    found = texts.group_by("text", maintain_order=True).agg(pl.col("n").sum())
+    return found.sort("text") if found.height <= MOST_TEXTS else None
 
 
 @dataclass(frozen=True)
 class ColumnSummary(Sums):
     """The rows to learn from, their weight, the cells in them that hold something, the first of these, and what they
-    are; None for what the column is not. `dates` are by the order in which they are read; `texts` has each `text`, in
-    alphabetical order, with its weight `n`.
+    are. `readings` are of numbers by their decimal sign (`marks` tells which it is), and of dates by their order;
+    `texts` has each `text`, in alphabetical order, with its weight `n`, or is None where these are many.
     """
 
-    ways: ClassVar = {"examples": lambda *both: tuple(dict.fromkeys(chain(*both)))[:EXAMPLES], "texts": _few}
+    ways: ClassVar = {
+        "examples": lambda *both: tuple(dict.fromkeys(chain(*both)))[:EXAMPLES],
+        "readings": merged_readings,
+        "texts": lambda mine, theirs: None if mine is None or theirs is None else _counted(pl.concat([mine, theirs])),
+    }
     rows: int
     weight: float
     cells: int
     examples: tuple[str, ...]
-    numbers: NumberSummary | None
-    dates: dict[str, DateSummary]
+    marks: Marks
+    readings: dict[str, Reading]
     texts: "pl.DataFrame | None"
 
-    def column(self, name: str, dtype: "pl.DataType", place: Callable[[Cell], str], decimal: str = "") -> Column:
-        """What the column is; `place` says in words where a cell is, `decimal` the sign where commas do not tell."""
+    @classmethod
+    def of(
+        cls,
+        column: "pl.Series",
+        learned: np.ndarray,
+        weight: np.ndarray,
+        *,
+        size: int = MOST_DISTINCT,
+        before: "ColumnSummary | None" = None,
+    ) -> "ColumnSummary":
+        """Of one more part; `learned` [n] says which rows to learn from, the others are only checked.
+
+        A row to learn from stands as often as its `weight` [n_learned] says. What the part `before` has turned out not
+        to be is not tried again. Medians are exact up to `size` different numbers.
+        """
+        may_be_numbers, orders = cells.may_be_numbers(column.dtype), orders_of(column.dtype)
+        is_other = cells.has_no_text(column.dtype) or may_be_numbers or bool(orders)
+        may_be_text = column.dtype == pl.String or not is_other
+        column = cells.as_text(column) if may_be_text else cells.missing_as_null(column)
+        if before is not None:
+            orders = tuple(order for order in orders if order in before.readings)
+            may_be_text &= before.texts is not None
+        kept, about = column.filter(learned), (learned, weight, size)
+        marks = Marks.of(kept)
+        readings = number_readings(column, marks, *about, truth=True) if may_be_numbers else {}
+        for order in orders:
+            seconds = seconds_in(column, order=order)
+            if 2 * seconds.count() >= column.count():
+                readings[order] = Reading.of(column, parts_of(seconds), *about)
+        texts = _counted(pl.DataFrame({"text": kept, "n": weight}).drop_nulls("text")) if may_be_text else None
+        return cls(len(kept), float(weight.sum()), kept.count(), _examples(kept), marks, readings, texts)
+
+    def column(self, name: str, dtype: "pl.DataType", decimal: str = "") -> Column:
+        """What the column is; `decimal` is the sign where commas do not tell."""
         if not self.cells:
             return Unused(name, "it is empty")
         if cells.has_no_text(dtype):
             return Unused(name, f"its type {dtype} is neither a number nor a category")
-        if self.numbers is not None and self._are_numbers and self.numbers.marks.are_one_unit:
-            return self._numbers(name, self.numbers, place, decimal)
-        if self._has_other_units:
-            return Unused(name, f"its numbers have different units, {self._units}; write all of them in one to use it")
-        order, dates = self._dates
-        if dates is not None and dates.moments.count[0] and are_numbers(self.cells - dates.learned_strays, self.cells):
+        marks, numbers, (order, dates) = self.marks, self.readings.get("."), self._dates
+        if numbers is not None and self._are(numbers):
+            if marks.are_one_unit:
+                return self._numbers(name, numbers, decimal)
+            recur = self.texts is not None and LEAST_REPEATED * self.texts.height <= self.cells  # as 1st, 2nd, 3rd
+            if not (marks.codes or recur):
+                units = ", ".join([*map(quoted, marks.units), *(["none"] if marks.bare else [])])
+                return Unused(name, f"its numbers have different units, {units}; write all of them in one to use it")
+        if dates is not None and len(dates.quantiles.values) and self._are(dates):
             first, gaps = date_of(dates.least[0]), bool(dates.moments.count[0] < self.rows)
             varies = (part for part, low, high in zip(PARTS, dates.least, dates.most, strict=True) if low < high)
             parts = ("days",) if order == "clock" else tuple(dict.fromkeys(("days", *varies)))
             return Dates(name, first, dates.quantiles.median() - days_of(first), parts, gaps, order)
         return self._categories(name)
 
-    def _numbers(self, name: str, numbers: NumberSummary, place: Callable[[Cell], str], decimal: str) -> Column:
-        count = numbers.point.moments.count[0]
+    def _are(self, reading: Reading) -> bool:
+        return reading.learned_strays == 0 or self._skips(reading)
+
+    def _skips(self, reading: Reading) -> bool:
+        n = self.cells - reading.learned_strays
+        return n >= LEAST_NUMBERS and n >= LEAST_SHARE * self.cells
+
+    def _numbers(self, name: str, numbers: Reading, decimal: str) -> Column:
+        count = numbers.moments.count[0]
         if not count:
             return Unused(name, "it holds no finite number")
-        writing = numbers.marks.writing(name, decimal)
-        skips = numbers.strays.count > 0 and cells.skips_text(self.cells - numbers.learned_strays, self.cells)
-        # Nothing else in any row, but for text that is skipped.
-        for cell, rule in ((None if skips else numbers.bad, "numbers"), (numbers.infinite, "finite numbers")):
-            if cell:
-                raise cells.not_numbers(name, rule, cell.text, place(cell))
-        median = numbers.values(writing.decimal).quantiles.median()
-        return Numbers(name, median, bool(count < self.rows), skips, writing.decimal, writing.unit)
+        decimal = self.marks.decimal(name, decimal)
+        median = self.readings.get(decimal, numbers).quantiles.median()
+        skips = numbers.strays.count > 0 and self._skips(numbers)
+        return Numbers(name, median, bool(count < self.rows), skips, decimal, self.marks.unit)
 
     def _categories(self, name: str) -> Column:
         """All texts, or the most frequent ones by weight; of equally frequent ones the first in the alphabet."""
         texts, gaps = self.texts, self.cells < self.rows
+        mostly = self._mostly
+        rest = f"in {self.rows:,} rows; {f'{mostly}: write all alike' if mostly else 'group its values'} to use it"
         if texts is None:
-            return Unused(name, f"it is text with more than {MOST_TEXTS:,} different values {self._rest}")
+            return Unused(name, f"it is text with more than {MOST_TEXTS:,} different values {rest}")
         if texts.height <= MOST_CATEGORIES and not texts.height == self.rows > 2:
             return Categories(name, tuple(texts["text"]), gaps)
         frequent = texts.sort("n", "text", descending=[True, False]).head(MOST_FREQUENT)
         if texts.height == self.rows or frequent["n"].sum() < LEAST_FREQUENT * self.weight:
-            return Unused(name, f"it is text with {texts.height:,} different values {self._rest}")
+            return Unused(name, f"it is text with {texts.height:,} different values {rest}")
         return Categories(name, tuple(sorted(frequent["text"])), gaps, others=True)
 
-    @property
-    def _rest(self) -> str:
-        mostly = self._mostly
-        return f"in {self.rows:,} rows; {f'{mostly}: write all alike' if mostly else 'group its values'} to use it"
+    def reading(self, column: Column) -> Reading | None:
+        """As numbers or dates, where the column is one of these."""
+        way = column.order if isinstance(column, Dates) else column.decimal if isinstance(column, Numbers) else None
+        return None if way is None else self.readings.get(way) or self.readings["."]
 
     def strays(self, column: Column) -> Strays:
         """Cells that are taken as missing, but are not."""
-        found = {"number": self.numbers, "date": self._dates[1]}.get(column.kind)
-        return Strays() if found is None else found.strays
+        reading = self.reading(column)
+        return Strays() if reading is None else reading.strays
 
-    def doubts(self, column: Column) -> str:
-        """What may have been read in another way than it was meant; nothing where there is no doubt."""
-        if isinstance(column, Dates) and not self._order_is_clear:
+    def is_refused(self, column: Column) -> bool:
+        """Whether the cells of some rows are no inputs: text among numbers, or what is not finite."""
+        reading = self.reading(column)
+        if reading is None or not isinstance(column, Numbers):
+            return False
+        return bool(reading.infinite or (reading.strays.count and not column.skips_text))
+
+    def notes(self, column: Column) -> list[str]:
+        """Warnings: what may be meant otherwise, cells that are taken as missing, categories alike."""
+        found, strays, kind = [], self.strays(column), column.kind
+        same = [each.learned_strays for order, each in self.readings.items() if order in ("dmy", "mdy")]
+        if isinstance(column, Dates) and column.order in ("dmy", "mdy") and same[1:] == same[:1]:
             way = "month/day/year" if column.order == "mdy" else "day-month-year"
-            return f"{self.examples[0]} may be read in two ways and is taken as {way}; write 2024-01-31 to be sure"
+            found.append(
+                f"{self.examples[0]} may be read in two ways and is taken as {way}; write 2024-01-31 to be sure"
+            )
         if isinstance(column, Categories) and (mostly := self._mostly):
-            return (
+            found.append(
                 f"{mostly}, so that all are categories; write the others alike or leave them empty, "
                 f"or pass --categorical (in Python, the dtype category)"
             )
-        return ""
+        if strays.count:
+            many = f"{strays.count:,} cells that are no {kind}s are"
+            are = f"a cell that is no {kind} is" if strays.count == 1 else many
+            found.append(
+                f"{are} taken as missing, such as {listed(strays.examples)}; "
+                f"--categorical (in Python, the dtype category) takes all as categories"
+            )
+        for group in alike(column.categories if isinstance(column, Categories) else ()):
+            found.append(f"{listed(group)} look alike; where they mean the same, write them alike")
+        return found
 
     @property
     def _mostly(self) -> str:
         """What more than half of the cells are, where that is less than all of a column of many texts."""
         order, dates = self._dates
-        kinds = (("numbers", self.numbers), (EXAMPLE_OF[order], dates))
         few = self.texts is not None and self.texts.height <= MANY
-        for kind, found in kinds if not few else ():
+        for kind, found in (("numbers", self.readings.get(".")), (EXAMPLE_OF[order], dates)) if not few else ():
             if found is not None and 0 < 2 * found.learned_strays < self.cells:
                 n = self.cells - found.learned_strays
                 return f"{n:,} of {self.cells:,} cells are {kind}, but not {listed(found.strays.examples)}"
         return ""
 
     @property
-    def _has_other_units(self) -> bool:
-        marks = self.numbers.marks if self.numbers is not None and self._are_numbers else Marks()
-        recur = self.texts is not None and LEAST_REPEATED * self.texts.height <= self.cells  # as 1st, 2nd, 3rd
-        return not (marks.are_one_unit or marks.codes or recur)
-
-    @property
-    def _units(self) -> str:
-        marks = self.numbers.marks if self.numbers is not None else Marks()
-        return ", ".join([*map(quoted, marks.units), *(["none"] if marks.bare else [])])
-
-    @property
-    def _are_numbers(self) -> bool:
-        return self.numbers is not None and are_numbers(self.cells - self.numbers.learned_strays, self.cells)
-
-    @property
-    def _dates(self) -> tuple[str, DateSummary | None]:
+    def _dates(self) -> tuple[str, Reading | None]:
         """The order of day, month and year that explains most cells, and what they are then."""
-        if not self.dates:
-            return ORDERS[0], None
-        fewest = min(each.learned_strays for each in self.dates.values())
-        best = [order for order, each in self.dates.items() if each.learned_strays == fewest]
+        dates = {order: each.learned_strays for order, each in self.readings.items() if order in ORDERS}
+        best = [order for order, strays in dates.items() if strays == min(dates.values())] or ORDERS[:1]
         has_slash = any("/" in text for text in self.examples)
         order = "mdy" if best[:2] == ["dmy", "mdy"] and has_slash else best[0]
-        return order, self.dates[order]
-
-    @property
-    def _order_is_clear(self) -> bool:
-        day_first, month_first = (self.dates.get(order) for order in ("dmy", "mdy"))
-        strays = [each and each.learned_strays for each in (day_first, month_first)]
-        return self._dates[0] not in ("dmy", "mdy") or strays[0] != strays[1]
+        return order, self.readings.get(order)
 
     def moments(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation of the inputs that are made of the column, where rows weigh the same."""
-        if isinstance(column, Numbers) and self.numbers is not None:
-            return self._filled(self.numbers.values(column.decimal).moments, np.array([column.median]), column.gaps)
-        if isinstance(column, Dates) and (dates := self.dates.get(column.order)) is not None:
-            found, places = dates.moments, [PARTS.index(part) for part in column.parts]
-            moments = Moments(found.count[places], found.mean[places], found.deviation[places])
-            return self._filled(moments, column.filling, column.gaps)
+        reading = self.reading(column)
+        if isinstance(column, Numbers | Dates) and reading is not None:
+            places = [PARTS.index(part) for part in column.parts] if isinstance(column, Dates) else [0]
+            moments = Moments(*(each[places] for each in vars(reading.moments).values()))
+            missing = self.rows - moments.count
+            filling = column.filling if isinstance(column, Dates) else np.array([column.median])
+            filled = moments.merged(Moments(missing, filling, np.zeros(len(places))))
+            mean, deviation = _shares(missing[:1] / self.rows if column.gaps else np.empty(0))
+            return np.append(filled.mean, mean), np.append(filled.deviation, deviation)
         if not isinstance(column, Categories) or self.texts is None:
             return np.empty(0), np.empty(0)
         counts = dict(self.texts.iter_rows())
@@ -261,103 +295,11 @@ class ColumnSummary(Sums):
         others = [sum(counts.values()) - sum(known)] if column.others else []
         return _shares(np.array([*known, *others, *([self.rows - self.cells] if column.gaps else [])]) / self.rows)
 
-    def _filled(self, moments: Moments, values: np.ndarray, gaps: bool) -> tuple[np.ndarray, np.ndarray]:
-        """With these values in place of each missing one, and the input that says which are missing."""
-        missing = self.rows - moments.count
-        filled = moments.merged(Moments(missing, values, np.zeros(len(values))))
-        mean, deviation = _shares(missing[:1] / self.rows if gaps else np.empty(0))
-        return np.append(filled.mean, mean), np.append(filled.deviation, deviation)
-
     def digest(self) -> bytes:
         """The same for the same column; another one has other sums."""
-        found = self.numbers and self.numbers.point.moments
-        found = found or next((each.moments for each in self.dates.values()), None)
-        parts = () if found is None else (found.count, found.mean, found.deviation)
+        parts = [part for each in list(self.readings.values())[:1] for part in vars(each.moments).values()]
         texts = None if self.texts is None else self.texts.rows()
         return repr((self.rows, self.cells, texts)).encode() + b"".join(part.tobytes() for part in parts)
-
-
-class ColumnReader:
-    """Makes a summary of each part of a column; what it has turned out not to be is not tried again.
-
-    A column of categories says so by its type. `exact` keeps all different numbers for the median.
-    """
-
-    def __init__(self, dtype: "pl.DataType", *, exact: bool = False) -> None:
-        self._may_be_numbers, self._orders = cells.may_be_numbers(dtype), orders_of(dtype)
-        is_other = dtype != pl.String and (self._may_be_numbers or self._orders)
-        self._may_be_text = not (cells.has_no_text(dtype) or is_other)
-        self._size = sys.maxsize if exact else MOST_DISTINCT
-
-    def summary(
-        self, column: "pl.Series", learned: np.ndarray, places: Places, weight: np.ndarray | None = None
-    ) -> ColumnSummary:
-        """Of one more part; `learned` [n] says which rows to learn from, the others are only checked.
-
-        A row to learn from stands as often as its `weight` [n_learned] says.
-        """
-        is_text = not (cells.has_no_text(column.dtype) or self._may_be_numbers or self._orders)
-        column = cells.missing_as_null(cells.as_text(column) if is_text else column)
-        kept = column.filter(learned)
-        numbers = self._numbers(column, learned, places, weight) if self._may_be_numbers else None
-        tried = {order: self._dates(column, kept, weight, order) for order in self._orders}
-        dates = {order: each for order, each in tried.items() if each is not None}
-        texts = _texts(kept, weight) if self._may_be_text else None
-        self._orders, self._may_be_text = tuple(dates), texts is not None
-        total = float(len(kept) if weight is None else weight.sum())
-        n_cells = len(kept) - kept.null_count()
-        return ColumnSummary(len(kept), total, n_cells, _examples(kept), numbers, dates, texts)
-
-    def _numbers(
-        self, column: "pl.Series", learned: np.ndarray, places: Places, weight: np.ndarray | None
-    ) -> NumberSummary:
-        values, bad_cell, infinite = cells.parsed(column, truth=True), None, None
-        marks = Marks.of(column.filter(learned)) if column.dtype == pl.String else Marks()
-        bad = column.is_not_null() & values.is_null()
-        strays = column.filter(bad)
-        if len(strays):
-            row = int(bad.arg_max() or 0)
-            bad_cell = places.cell(quoted(column[row]), row)
-        numbers = values.fill_null(float("nan")).to_numpy()
-        if np.isinf(numbers).any():
-            row = int(np.isinf(numbers).argmax())
-            infinite = places.cell(str(numbers[row]), row)
-        point, comma = self._values(numbers[learned], weight), None
-        if column.dtype == pl.String and marks.may_have_comma and column.str.contains(DIFFERENT).any():
-            other = cells.parsed(column, ",", truth=True).fill_null(float("nan")).to_numpy()
-            comma = self._values(other[learned], weight)
-        counts = int(bad.filter(learned).sum()), Strays.of(strays)
-        return NumberSummary(point, comma, marks, *counts, bad_cell, infinite)
-
-    def _values(self, numbers: np.ndarray, weight: np.ndarray | None) -> Values:
-        finite = np.isfinite(numbers)
-        quantiles = Quantiles.of(numbers[finite], None if weight is None else weight[finite], self._size)
-        return Values(Moments.of(numbers[finite, None]), quantiles)
-
-    def _dates(
-        self, column: "pl.Series", kept: "pl.Series", weight: np.ndarray | None, order: str
-    ) -> DateSummary | None:
-        strays = date_strays(column, order)
-        if 2 * len(strays) > column.count():
-            return None
-        seconds = seconds_in(kept, order=order)
-        values = parts_of(seconds.drop_nulls())
-        ends = values.min(0, initial=np.inf), values.max(0, initial=-np.inf)
-        known = None if weight is None else weight[seconds.is_not_null().to_numpy()]
-        quantiles = Quantiles.of(values[:, 0], known, self._size)
-        values[:, 0] -= np.floor(ends[0][0])
-        return DateSummary(Moments.of(values), quantiles, *ends, len(date_strays(kept, order)), Strays.of(strays))
-
-
-def _texts(kept: "pl.Series", weight: np.ndarray | None) -> "pl.DataFrame | None":
-    known = kept.is_not_null()
-    different = kept.drop_nulls().unique().sort()
-    if len(different) > MOST_TEXTS:
-        return None
-    places = kept.filter(known).cast(pl.Enum(different)).to_physical().to_numpy()
-    weights = None if weight is None else weight[known.to_numpy()]
-    counts = np.bincount(places, weights=weights, minlength=len(different)).astype(np.float64)
-    return pl.DataFrame({"text": different, "n": counts}, schema={"text": pl.String, "n": pl.Float64})
 
 
 def _examples(kept: "pl.Series") -> tuple[str, ...]:

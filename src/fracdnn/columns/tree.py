@@ -5,16 +5,12 @@ it merges its two children, the left one first. Sums in floating point and sketc
 for any number of processes.
 """
 
+import pickle
 from functools import reduce
-from io import BytesIO
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 
-from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Sums
-from fracdnn.container import document_bytes, read_document
 from fracdnn.training import together
 
 Summary = TypeVar("Summary")
@@ -56,48 +52,18 @@ def shared(tree: Tree[Summary]) -> Tree[Summary]:
     """
     if together.is_alone():
         return tree
-    what, nothing = "the summary of the table", torch.empty(0, dtype=torch.uint8)
-    whole: Tree[Summary] = Tree()
+    what, whole = "the summary of the table", Tree[Summary]()
     for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
         for place in range(n_nodes):
-            is_mine = rank == together.rank()
-            content = document_bytes("summary", {"node": as_document(tree.nodes[place])}) if is_mine else b""
-            mine = torch.frombuffer(bytearray(content), dtype=torch.uint8) if is_mine else nothing
-            sent = together.from_rank(rank, mine, what).numpy().tobytes()
-            whole.add(Node(*from_document(read_document(f"what rank {rank} sent", "summary", sent)["node"])))
+            mine = as_bytes(tree.nodes[place] if rank == together.rank() else None)
+            whole.add(of_bytes(together.from_rank(rank, mine, what)))
     return whole
 
 
-def as_document(summary: Any) -> Any:
-    """Summaries as dicts with their kind, arrays and frames as tensors, at any depth; exact."""
-    if isinstance(summary, Sums):
-        summary = {"kind": type(summary).__name__, **vars(summary)}
-    if isinstance(summary, dict):
-        return {name: as_document(each) for name, each in summary.items()}
-    if isinstance(summary, tuple):
-        return [as_document(each) for each in summary]
-    if isinstance(summary, np.ndarray):
-        return torch.from_numpy(summary)
-    return {"frame": as_ipc(summary)} if isinstance(summary, pl.DataFrame) else summary
+def as_bytes(value: Any) -> torch.Tensor:
+    """For another process of the same training, which trusts this one."""
+    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
 
 
-def from_document(value: Any) -> Any:
-    """The inverse of `as_document`."""
-    if isinstance(value, list):
-        return tuple(map(from_document, value))
-    if not isinstance(value, dict):
-        return value.numpy() if isinstance(value, torch.Tensor) else value
-    if "frame" in value:
-        return from_ipc(value["frame"])
-    parts = {name: from_document(each) for name, each in value.items()}
-    return Sums.kinds[parts.pop("kind")](**parts) if "kind" in parts else parts
-
-
-def as_ipc(frame: "pl.DataFrame") -> torch.Tensor:
-    content = BytesIO()
-    frame.write_ipc(content)
-    return torch.frombuffer(bytearray(content.getvalue()), dtype=torch.uint8)
-
-
-def from_ipc(content: torch.Tensor) -> "pl.DataFrame":
-    return pl.read_ipc(content.numpy().tobytes())
+def of_bytes(content: torch.Tensor) -> Any:
+    return pickle.loads(content.numpy().tobytes())

@@ -15,8 +15,13 @@ HEADINGS = ("column", "kind", "examples", "missing", "what became of it")
 
 def describe_columns(summary: TableSummary, encoding: Encoding) -> list[dict[str, str]]:
     """By `HEADINGS`, for each column of the table but the target."""
-    columns = zip(encoding.columns, summary.columns, strict=True)
-    return [_row(column, found) for column, found in columns]
+    rows = []
+    for column, found in zip(encoding.columns, summary.columns, strict=True):
+        share = 1 - found.cells / found.rows if found.rows else 0.0
+        missing = "" if not share else "under 0.1%" if share < 0.001 else f"{share:.1%}"
+        cells = column.name, column.kind, ", ".join(found.examples), missing, _became(column, found)
+        rows.append(dict(zip(HEADINGS, cells, strict=True)))
+    return rows
 
 
 def as_lines(rows: Sequence[dict[str, str]]) -> list[str]:
@@ -32,27 +37,21 @@ def as_lines(rows: Sequence[dict[str, str]]) -> list[str]:
     return [*lines, f"  … and {count(more, 'column')} more; `fracdnn report` lists all"] if more else lines
 
 
-def _row(column: Column, found: ColumnSummary) -> dict[str, str]:
-    share = 1 - found.cells / found.rows if found.rows else 0.0
-    missing = "" if not share else "under 0.1%" if share < 0.001 else f"{share:.1%}"
-    cells = (column.name, column.kind, ", ".join(found.examples), missing, _became(column, found))
-    return dict(zip(HEADINGS, cells, strict=True))
-
-
 def _became(column: Column, found: ColumnSummary) -> str:
     if isinstance(column, Unused):
         return column.why
     words: list[Any] = []
     if isinstance(column, Numbers):
-        values = found.numbers.values(column.decimal).quantiles.values if found.numbers else ()
-        words = ["the same number in every row" if len(values) == 1 else "a number"]
+        reading = found.reading(column)
+        is_constant = reading is not None and reading.least == reading.most
+        words = ["the same number in every row" if is_constant else "a number"]
         words += [f"in {column.unit}"] if column.unit else []
         words += [{"": "", ".": "commas separate thousands", ",": "with a decimal comma"}[column.decimal]]
         words += [f"missing ones become {column.median:g}, the median"] if column.gaps else []
     elif isinstance(column, Categories):
         known = count(len(column.categories), "category")
         words = [f"the {known} that are most frequent, and one for all others" if column.others else known]
-        words += ["codes with leading zeros"] if found.numbers and found.numbers.marks.codes else []
+        words += ["codes with leading zeros"] if found.marks.codes else []
     elif isinstance(column, Dates):
         parts = ", ".join(column.parts).replace("days", f"days since {column.first}")
         order = {"ymd": "", "dmy": "day before month", "mdy": "month before day", "clock": ""}[column.order]

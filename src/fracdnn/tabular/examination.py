@@ -2,10 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,15 +13,16 @@ from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_input
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums
-from fracdnn.columns.summary import Cell, ColumnReader, Places
+from fracdnn.columns.summary import ColumnSummary
 from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.understood import describe_columns
 from fracdnn.columns.words import check_columns, check_target_name
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import no_values, target_column
+from fracdnn.tabular.reading import read_parts
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
-from fracdnn.tabular.targets import Target, TargetReader, TargetSummary
+from fracdnn.tabular.targets import Target, TargetSummary
 from fracdnn.training import Samples, Standardization, together
 from fracdnn.training.samples import Chunk
 
@@ -131,20 +131,19 @@ def examine(
     together.check_same(table=stream.digest(), settings=repr(settings))
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
-    nothing = pl.DataFrame(schema=stream.schema)
-    schema = with_categories(nothing, categorical).schema
-    features = {name: kind for name, kind in schema.items() if name not in (*drop, target)}
-    may_be_ids = [name for name in features if name not in (*keep, *categorical)]
-    summary, counts = _read(stream, _Reader(nothing, features, target, may_be_ids), division)
-    sizes, n_rows = counts[:, : len(ROLES)], counts.sum(1)
-    _check_rows(stream, sizes, n_rows, target)
+    nothing = with_categories(pl.DataFrame(schema=stream.schema), categorical).drop(target, *drop)
+    summary, counts = _read(stream, _Reader(stream, target, nothing.columns, categorical, division))
+    sizes = counts[:, : len(ROLES)]
+    _check_rows(stream, sizes, counts.sum(1), target)
     found = summary.target.target(target, task, decimal)
-    numberings = dict(zip(may_be_ids, summary.numberings, strict=True))
-    encoding = summary.table.encoding(features, lambda cell: _place(stream, n_rows, cell), decimal)
-    encoding = with_inputs(without_ids(encoding, numberings))
-    content = hashlib.sha256(f"{found.digest()} {sizes.tolist()} {division}".encode())
-    for column in summary.table.columns:
-        content.update(column.digest())
+    numberings = dict(zip(nothing.columns, summary.numberings, strict=True))
+    numberings |= dict.fromkeys((*keep, *categorical))
+    encoding = with_inputs(without_ids(summary.table.encoding(nothing.schema, decimal), numberings))
+    refused = [c for c, each in zip(encoding.columns, summary.table.columns, strict=True) if each.is_refused(c)]
+    if refused:
+        _refuse_cells(stream, Encoding(tuple(refused)), target)
+    content = f"{found.digest()} {sizes.tolist()} {division}".encode()
+    content += b"".join(column.digest() for column in summary.table.columns)
     return ExaminedTable(
         stream,
         division,
@@ -157,7 +156,7 @@ def examine(
         summary.table.standardization(encoding),
         sizes,
         int(counts[:, len(ROLES)].sum()),
-        content.hexdigest(),
+        hashlib.sha256(content).hexdigest(),
     )
 
 
@@ -168,41 +167,48 @@ class _Summary(Sums):
     numberings: tuple[Numbering | None, ...]
 
 
+@dataclass
 class _Reader:
-    """Makes summaries of pieces of a table; `nothing` is one without rows."""
+    """Makes summaries of pieces of a table; what a column has turned out not to be is not tried again."""
 
-    def __init__(self, nothing: "pl.DataFrame", features: Mapping[str, Any], target: str, ids: Sequence[str]) -> None:
-        self._columns = {name: ColumnReader(kind) for name, kind in features.items()}
-        self._target, self._about = target, TargetReader(target, nothing.schema[target])
-        self._nothing, self._may_be_ids = nothing, dict.fromkeys(ids, True)
+    stream: TableStream
+    target: str
+    features: Sequence[str]
+    categorical: Sequence[str]
+    division: Division
+    before: _Summary | None = None
 
-    def read(self, piece: Piece, division: Division) -> tuple[_Summary, np.ndarray]:
+    def read(self, piece: Piece) -> tuple[_Summary, np.ndarray]:
         """Of a piece, and its numbers of rows: of each role, and without a target."""
-        tree, generator = Tree[_Summary](), division.generator(piece)
+        tree, generator = Tree[_Summary](), self.division.generator(piece)
         counts = np.zeros(len(ROLES) + 1, dtype=np.int64)
-        for number, frame in enumerate(chain(read_piece(piece), [self._nothing])):
+        for number, frame in enumerate(chain(read_piece(piece), [pl.DataFrame(schema=self.stream.schema)])):
             if number and not frame.height:
                 break  # it only stands in for a piece without rows
-            roles = division.roles(generator, frame.height)
-            target = target_column(frame, self._target)
+            roles = self.division.roles(generator, frame.height)
+            target = target_column(frame, self.target)
             known = target.is_not_null()
-            places = Places(piece.number, counts.sum() + 1 + known.arg_true().to_numpy())
             roles[~known.to_numpy()] = len(ROLES)
             counts += np.bincount(roles, minlength=len(counts))
-            learned, rows = roles[known.to_numpy()] < ROLES.index("test"), frame.filter(known)
-            columns = tuple(reader.summary(rows[name], learned, places) for name, reader in self._columns.items())
-            about = self._about.summary(target.filter(known), learned)
-            tree.add_part(number, _Summary(TableSummary(columns), about, self._numberings(frame)))
+            learned = roles[known.to_numpy()] < ROLES.index("test")
+            self.before = self._summary(frame, known, target.filter(known), learned)
+            tree.add_part(number, self.before)
         return tree.root(), counts
 
-    def _numberings(self, frame: "pl.DataFrame") -> tuple[Numbering | None, ...]:
-        """Of all rows, also those without a target; a column that has turned out to hold no ids is not tried again."""
-        found = {name: Numbering.of(frame[name]) if may_be else None for name, may_be in self._may_be_ids.items()}
-        self._may_be_ids = {name: numbering is not None for name, numbering in found.items()}
-        return tuple(found.values())
+    def _summary(self, frame: "pl.DataFrame", known: "pl.Series", target: "pl.Series", learned: np.ndarray) -> _Summary:
+        """Of rows with a `known` target; numberings are of all rows."""
+        rows, weight = with_categories(frame.filter(known), self.categorical), np.ones(learned.sum())
+        columns, numberings = [], []
+        for place, name in enumerate(self.features):
+            earlier = self.before and self.before.table.columns[place]
+            columns.append(ColumnSummary.of(rows[name], learned, weight, before=earlier or None))
+            may_be = self.before is None or self.before.numberings[place] is not None
+            numberings.append(Numbering.of(frame[name]) if may_be else None)
+        about = TargetSummary.of(target, learned, before=self.before.target if self.before else None)
+        return _Summary(TableSummary(tuple(columns)), about, tuple(numberings))
 
 
-def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Summary, np.ndarray]:
+def _read(stream: TableStream, reader: _Reader) -> tuple[_Summary, np.ndarray]:
     """Of the whole table, and of each piece its numbers of rows."""
     n, tree = len(stream.pieces), Tree[_Summary]()
     counts = np.zeros((n, len(ROLES) + 1), dtype=np.int64)
@@ -212,7 +218,7 @@ def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Su
         for place in range(begin, begin + math.ceil(n / together.count())):
             with together.joint("reading the table"):
                 if place < end:
-                    summary, counts[place] = reader.read(stream.pieces[place], division)
+                    summary, counts[place] = reader.read(stream.pieces[place])
                     tree.add_part(place, summary)
         whole = shared(tree)
         counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()
@@ -220,16 +226,16 @@ def _read(stream: TableStream, reader: _Reader, division: Division) -> tuple[_Su
     return whole.root(), counts
 
 
-def _place(stream: TableStream, n_rows: np.ndarray, cell: Cell) -> str:
-    piece, row = stream.pieces[cell.piece], cell.row
-    for span in piece.spans[:-1]:  # of a piece of small files, the one that has the row
-        height = sum(frame.height for frame in read_piece(Piece(0, (span,))))
-        if row <= height:
-            return f"row {row} of {span.file.path}"
-        row -= height
-    file = piece.spans[-1].file
-    before = sum(int(n_rows[other.number]) for other in stream.pieces[: cell.piece] if other.file is file)
-    return f"row {before + row} of {file.path}"
+def _refuse_cells(stream: TableStream, encoding: Encoding, target: str) -> None:
+    """Raise for the first cell that the encoding does not take, which is looked for in a second pass."""
+    for file in stream.files:
+        before = 1
+        for frame in read_parts(file.path, encoding=file.encoding, sheet=file.sheet):
+            known = target_column(frame, target).is_not_null()
+            rows = before + known.arg_true().to_numpy()
+            cells, path = frame.filter(known).select(encoding.names), file.path
+            encoding(cells, lambda row, rows=rows, path=path: f"row {rows[row]} of {path}")  # type: ignore[misc]
+            before += frame.height
 
 
 def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, target: str) -> None:

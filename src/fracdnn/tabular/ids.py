@@ -17,6 +17,7 @@ is left out by `ColumnSummary` if it differs in each row or has many values.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,6 +46,12 @@ class Numbering(Sums):
     different ones, of more than `MOST_DISTINCT` in a stream the smallest.
     """
 
+    ways: ClassVar = {
+        "least": min,
+        "most": max,
+        "ends": lambda mine, theirs: (*mine[:1], *theirs[-1:]),
+        "hashes": lambda mine, theirs: np.unique(np.concatenate([mine, theirs]))[:MOST_DISTINCT],
+    }
     rows: int
     cells: int
     least: float
@@ -75,17 +82,9 @@ class Numbering(Sums):
     def merged(self, other: "Numbering") -> "Numbering":
         if not (self.cells and other.cells):
             return replace(self if self.cells else other, rows=self.rows + other.rows)
-        hashes = np.unique(np.concatenate([self.hashes, other.hashes]))[:MOST_DISTINCT]
-        return Numbering(
-            self.rows + other.rows,
-            self.cells + other.cells,
-            min(self.least, other.least),
-            max(self.most, other.most),
-            self.rises and other.rises and self.ends[-1] < other.ends[0],
-            self.falls and other.falls and self.ends[-1] > other.ends[0],
-            (*self.ends[:1], *other.ends[-1:]),
-            hashes,
-        )
+        rises = self.rises and other.rises and self.ends[-1] < other.ends[0]
+        falls = self.falls and other.falls and self.ends[-1] > other.ends[0]
+        return replace(super().merged(other), rises=rises, falls=falls)
 
     @property
     def distinct(self) -> float:
@@ -95,9 +94,7 @@ class Numbering(Sums):
         """
         if self.rises or self.falls:
             return self.cells
-        if not self.is_cut:
-            return len(self.hashes)
-        return (len(self.hashes) - 1) * 2.0**64 / float(self.hashes[-1])
+        return (len(self.hashes) - 1) * 2.0**64 / float(self.hashes[-1]) if self.is_cut else len(self.hashes)
 
     @property
     def is_cut(self) -> bool:
@@ -129,13 +126,9 @@ def left_out_ids(numberings: "Mapping[str, Numbering | None]") -> dict[str, str]
 def without_ids(encoding: Encoding, numberings: "Mapping[str, Numbering | None]") -> Encoding:
     """With ids and row numbers left out: the latter only where another column is in use."""
     reasons = left_out_ids(numberings)
-    others = any(column.inputs and column.name not in reasons for column in encoding.columns)
-    return Encoding(
-        tuple(
-            Unused(c.name, reasons[c.name]) if c.inputs and c.name in reasons and (others or is_named_id(c.name)) else c
-            for c in encoding.columns
-        )
-    )
+    used = set(encoding.used().names)
+    left = {name for name in used & set(reasons) if used - set(reasons) or is_named_id(name)}
+    return Encoding(tuple(Unused(c.name, reasons[c.name]) if c.name in left else c for c in encoding.columns))
 
 
 def like_ids(encoding: Encoding, numberings: "Mapping[str, Numbering | None]") -> list[str]:

@@ -11,12 +11,12 @@ import gzip
 import re
 import sys
 import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE, lookup
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE, lookup
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from glob import glob
 from io import BufferedReader, StringIO, TextIOWrapper
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import unquote
@@ -32,6 +32,8 @@ SEPARATORS = (",", ";", "\t", "|")
 # Folders as Hive and Spark name them, the value that they write for a missing one, and patterns of files.
 _FOLDER, _MISSING = re.compile(r"([^/=]+)=([^/]*)/"), "__HIVE_DEFAULT_PARTITION__"
 _PATTERN = re.compile(r"[*?\[]")
+# Up to the first line end outside quotes: names may hold line ends.
+_HEADING = re.compile(rb'(?:[^"\n]++|"[^"]*+"?)*+')
 PART_BYTES = 8_000_000
 PART_ROWS = 65_536
 
@@ -55,23 +57,20 @@ def read_parts(
     """
     require("polars")
     files, encoding = files_of(source), checked_encoding(encoding)
-    first: pl.DataFrame | None = None
-    first_file = ""
+    first: tuple[str, pl.Schema] | None = None
     for file in files:
         ending = ending_of(file)
         check_is_encoded(file, ending, encoding, sheet)
         if len(files) > 1 and not Path(file).stat().st_size:
             continue
         parts = _text_parts(file, ending, numbers, encoding) if is_text(ending) else _binary_parts(file, ending, sheet)
-        empty = True
-        for part in (with_folders(part, file) for part in parts):
-            if part.height:
-                if empty and first is not None:
-                    check_alike(file, part.schema, first_file, first.schema, types=ending == ".parquet")
-                if first is None:
-                    first, first_file = part, file
-                empty = False
-                yield part
+        is_new = True
+        for part in (with_folders(part, file) for part in parts if part.height):
+            if is_new:
+                first = first or (file, part.schema)
+                check_alike(file, part.schema, *first)
+            is_new = False
+            yield part
     if first is None:
         sheets = sheets_of(files[0]) if ending_of(files[0]) == ".xlsx" else []
         remedy = f"--sheet names another of {listed(sheets)}" if len(sheets) > 1 else "check the file"
@@ -136,14 +135,14 @@ def check_is_encoded(file: str, ending: str, encoding: str, sheet: str | None = 
         )
 
 
-def check_alike(file: str, schema: "pl.Schema", first_file: str, first: "pl.Schema", *, types: bool) -> None:
-    """A part must have the columns of the first one, and the same types where a file has any."""
+def check_alike(file: str, schema: "pl.Schema", first_file: str, first: "pl.Schema") -> None:
+    """A part must have the columns of the first one, and of Parquet the same types."""
     here, there = [[name for name in one if name not in other] for one, other in ((schema, first), (first, schema))]
     if here or there:
         what = f"{here[0]!r:.80} beside them" if here else f"no {there[0]!r:.80}"
         raise TableError(f"{file} must have the columns of {first_file}, got {what}; write the parts alike")
-    other = next((name for name in first if types and schema[name] != first[name]), None)
-    if other is not None:
+    other = next((name for name in first if schema[name] != first[name]), None)
+    if other is not None and ending_of(file) == ".parquet":
         raise TableError(
             f"{file} must have cells of type {first[other]} in column {other!r:.80} as {first_file} has, "
             f"got {schema[other]}; write the parts alike"
@@ -209,33 +208,31 @@ def readable(source: str, ending: str) -> Iterator[None]:
 
 
 def _text_parts(source: str, ending: str, numbers: Sequence[str], encoding: str) -> "Iterator[pl.DataFrame]":
+    line = 0
+    for heading, separator, _, block in text_blocks(source, ending, encoding):
+        line = line or heading.count(b"\n") + 1
+        yield text_frame(heading, block, separator, source, numbers, line)
+        line += block.count(b"\n")
+
+
+def text_blocks(source: str, ending: str, encoding: str = UTF_8) -> Iterator[tuple[bytes, str, int, bytes]]:
+    """Rows of a text file in UTF-8, each time after the heading, the separator and the place where they begin."""
     content = _opened(source, ending)
     with content if encoding == UTF_8 else TextIOWrapper(content, encoding=encoding, newline="") as stream:
         blocks = _blocks(stream, source)
-        heading, separator, rest = _headed(next(blocks, b""), source, ending)
-        line = heading.count(b"\n") + 1
-        for block in chain([rest], blocks):
-            yield text_frame(heading, block, separator, source, numbers, line)
-            line += block.count(b"\n")
-
-
-def text_borders(source: str, ending: str) -> tuple[bytes, str, list[int]]:
-    """The heading of a text file in UTF-8, its separator, and places between rows, from the first row's to the end.
-
-    The file is read once, in bounded memory.
-    """
-    with _opened(source, ending) as stream:
-        blocks = _blocks(stream, source)
         first = next(blocks, b"")
         heading, separator, rest = _headed(first, source, ending)
-        borders = [len(first) - len(rest), len(first)]
-        borders += accumulate((len(block) for block in blocks), initial=borders.pop())
-    return heading, separator, borders
+        begin = len(first) - len(rest)
+        for block in chain([rest], blocks):
+            yield heading, separator, begin, block
+            begin += len(block)
 
 
 def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
     """The heading, the separator, and what of the first block comes below."""
-    heading, rest = _divided(first.removeprefix(b"\xef\xbb\xbf"))
+    whole = first.removeprefix(BOM_UTF8)
+    end = cast(re.Match[bytes], _HEADING.match(whole)).end()
+    heading, rest = whole[:end], whole[end + 1 :]
     if b"\0" in heading or first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         raise _not_utf_8(first, source, "a byte of another encoding in line 1")
     if not heading.strip():
@@ -264,7 +261,7 @@ def _blocks(stream: IO[Any], source: str) -> Iterator[bytes]:
     left = b""
     while block := _read(stream, source):
         left += block
-        end = _row_end(left)
+        end = len(left) if len(block) < PART_BYTES else _row_end(left)  # all that is left of a file
         if end:
             yield left[:end]
             left = left[end:]
@@ -305,17 +302,6 @@ def _row_end(block: bytes) -> int:
             return end + 1
         before = end
     return 0
-
-
-def _divided(block: bytes) -> tuple[bytes, bytes]:
-    """The heading and the rest, divided at the first line end outside quotes: names may hold line ends."""
-    end, quotes, since = block.find(b"\n"), 0, 0
-    while end >= 0:
-        quotes += block.count(b'"', since, end)
-        if quotes % 2 == 0:
-            return block[:end], block[end + 1 :]
-        end, since = block.find(b"\n", end + 1), end
-    return block, b""
 
 
 def text_frame(
@@ -382,10 +368,9 @@ def checked_encoding(name: str) -> str:
 
 def guessed_encoding(content: bytes) -> str | None:
     """What text that is not UTF-8 looks like; None where that cannot be told."""
-    if content.startswith((BOM_UTF32_LE, BOM_UTF32_BE)):  # the first begins as UTF-16 does
-        return "utf-32"
-    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        return "utf-16"
+    for name, marks in (("utf-32", (BOM_UTF32_LE, BOM_UTF32_BE)), ("utf-16", (BOM_UTF16_LE, BOM_UTF16_BE))):
+        if content.startswith(marks):
+            return name
     if b"\0" in content[:2]:
         return "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
     # From 0x80 to 0x9f latin-1 has nothing that is printed.

@@ -7,16 +7,14 @@ not in UTF-8). Small files that follow one another in a folder are one piece, re
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-import torch
-
 from fracdnn.columns.late import pl
-from fracdnn.columns.tree import as_ipc, from_ipc
+from fracdnn.columns.tree import as_bytes, of_bytes
 from fracdnn.exceptions import RankError, TableError
 from fracdnn.extras import require
 from fracdnn.tabular import reading
@@ -26,8 +24,6 @@ from fracdnn.validation import check_count
 
 # A piece of a wide Parquet table has fewer rows than `PART_ROWS`.
 MOST_CELLS = 4_000_000
-# A frame, and how many rows of the table are before it.
-Part = tuple["pl.DataFrame", int]
 _WRITING = "writing what the others made"
 
 
@@ -43,6 +39,11 @@ class File:
     separator: str = ","
     encoding: str = UTF_8
     sheet: str | None = None
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """The same for files that lie in one folder and are read alike."""
+        return Path(self.path).parent, self.ending, list(self.schema.items()), self.heading, self.separator
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,10 @@ class TableStream:
             if not found:
                 continue
             file, first = found[0].file, pieces[0][0].file if pieces else found[0].file
-            reading.check_alike(path, file.schema, first.path, first.schema, types=file.ending == ".parquet")
+            reading.check_alike(path, file.schema, first.path, first.schema)
             most = _rows_of_piece(file.schema, piece_rows) if file.ending == ".parquet" else reading.PART_BYTES
             size = (found[-1].end or math.inf) - found[0].begin
-            if size <= most:  # else without its last row's line end it is two
-                found = [replace(found[0], end=found[-1].end)]
-            if pieces and held + size <= most and _are_alike(pieces[-1][0].file, file):
+            if pieces and held + size <= most and pieces[-1][0].file.form == file.form:
                 pieces[-1] += (found[0],)
                 held += size
             else:
@@ -119,15 +118,6 @@ class TableStream:
     def schema(self) -> "pl.Schema":
         """The names of the columns and their types; text files have text."""
         return self.pieces[0].file.schema
-
-
-def _are_alike(here: File, there: File) -> bool:
-    """Whether files lie in one folder and are read alike."""
-    alike = [
-        (Path(each.path).parent, each.ending, list(each.schema.items()), each.heading, each.separator)
-        for each in (here, there)
-    ]
-    return alike[0] == alike[1]
 
 
 def read_piece(
@@ -171,20 +161,17 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
         found = reading.with_folders(found, file.path)
         yield found if columns is None else found.select(columns)
     else:
-        block = b"\n".join(_block(span.file.path, span.begin, span.end or 0) for span in piece.spans)
+        block = b"\n".join(map(_block, piece.spans))
         found = reading.text_frame(file.heading, block, file.separator, file.path, numbers)
         found = reading.with_folders(found, file.path)
         if found.height:
             yield found
 
 
-def _block(path: str, begin: int, end: int) -> bytes:
-    with Path(path).open("rb") as opened:
-        opened.seek(begin)
-        block = opened.read(end - begin)
-    if len(block) < end - begin:
-        raise TableError(f"{path} must be a whole file, got one that ends early; check the file")
-    return block
+def _block(span: Span) -> bytes:
+    with Path(span.file.path).open("rb") as opened:
+        opened.seek(span.begin)
+        return opened.read((span.end or 0) - span.begin)
 
 
 def _rows_of_piece(schema: "pl.Schema", most: int) -> int:
@@ -201,16 +188,19 @@ def _spans(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iter
             schema, n_rows = scan.collect_schema(), scan.select(pl.len()).collect().item()
         file = File(path, ending, reading.with_folders(schema.to_frame(), path).schema, state)
         borders = [*range(0, n_rows, _rows_of_piece(file.schema, piece_rows)), n_rows]
+        yield from (Span(file, begin, end) for begin, end in pairwise(borders))
     elif ending in (".csv", ".tsv") and encoding == UTF_8:
-        heading, separator, borders = reading.text_borders(path, ending)
-        schema = reading.with_folders(reading.text_frame(heading, b"", separator, path), path).schema
-        file = File(path, ending, schema, state, heading, separator)
+        file = None
+        for heading, separator, begin, block in reading.text_blocks(path, ending):
+            if file is None:
+                schema = reading.with_folders(reading.text_frame(heading, b"", separator, path), path).schema
+                file = File(path, ending, schema, state, heading, separator)
+            if block:
+                yield Span(file, begin, begin + len(block))
     else:
         with suppress(reading.NoRowsError):
             schema = next(read_parts(path, encoding=encoding, sheet=sheet)).schema
             yield Span(File(path, ending, schema, state, encoding=encoding, sheet=sheet))
-        return
-    yield from (Span(file, begin, end) for begin, end in pairwise(borders) if begin < end)
 
 
 def _state(path: str) -> tuple[int, ...]:
@@ -219,23 +209,19 @@ def _state(path: str) -> tuple[int, ...]:
 
 
 def parts_here(
-    source: str,
-    numbers: list[str],
-    kept: "Callable[[pl.DataFrame], pl.DataFrame]",
-    encoding: str = UTF_8,
-    sheet: str | None = None,
-) -> "Iterator[list[Part]]":
-    """For each round the parts that are here, none or more; of them, and of the rows counted, what `kept` leaves.
+    source: str, numbers: list[str], encoding: str = UTF_8, sheet: str | None = None
+) -> "Iterator[list[tuple[pl.DataFrame, int]]]":
+    """For each round the frames that are here, none or more, each with the number of rows of the table before it.
 
     All processes have as many rounds. One process takes the table as it comes, from a pipe, too.
     """
     before = 0
-    for frames in _rounds(source, numbers, kept, encoding, sheet):
-        heights = together.numbers(sum(frame.height for frame in frames), "the number of rows")
-        first = before + sum(heights[: together.rank()])
-        places = list(accumulate((frame.height for frame in frames), initial=first))
+    for frames in _rounds(source, numbers, encoding, sheet):
+        here = [frame.height for frame in frames]
+        heights = together.numbers(sum(here), "the number of rows")
+        places = accumulate(here, initial=before + sum(heights[: together.rank()]))
         before += sum(heights)
-        yield list(zip(frames, places[:-1], strict=True))
+        yield list(zip(frames, places, strict=False))
 
 
 def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]":
@@ -247,10 +233,9 @@ def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]"
         yield from (frame for frame in made if frame is not None)
         return
     for frame in made:
-        given = torch.empty(0, dtype=torch.uint8) if frame is None else as_ipc(frame)
-        found = list(together.from_each(given, "the parts of a table"))
+        found = [of_bytes(each) for each in together.from_each(as_bytes(frame), "the parts of a table")]
         try:
-            yield from (from_ipc(each) for each in found if together.is_first() and len(each))
+            yield from (each for each in found if together.is_first() and each is not None)
         except GeneratorExit:
             with suppress(RankError):
                 together.settle(_WRITING, RankError("the first rank could not go on; it says why"))
@@ -258,11 +243,9 @@ def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]"
         together.settle(_WRITING)
 
 
-def _rounds(
-    source: str, numbers: list[str], kept: "Callable[[pl.DataFrame], pl.DataFrame]", encoding: str, sheet: str | None
-) -> "Iterator[list[pl.DataFrame]]":
+def _rounds(source: str, numbers: list[str], encoding: str, sheet: str | None) -> "Iterator[list[pl.DataFrame]]":
     if together.is_alone():
-        yield from ([kept(frame)] for frame in read_parts(source, numbers, encoding, sheet))
+        yield from ([frame] for frame in read_parts(source, numbers, encoding, sheet))
         return
     with together.joint("looking at the table"):
         stream = TableStream.of(source, encoding=encoding, sheet=sheet)
@@ -271,5 +254,5 @@ def _rounds(
     for begin in range(0, len(pieces), together.count()):
         with together.joint("reading the table"):
             mine = pieces[begin + together.rank() : begin + together.rank() + 1]
-            frames = [kept(frame) for piece in mine for frame in read_piece(piece, numbers=numbers)]
+            frames = [frame for piece in mine for frame in read_piece(piece, numbers=numbers)]
         yield frames

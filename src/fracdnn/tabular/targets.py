@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import PLAIN, Marks, Writing, may_be_numbers, parsed
+from fracdnn.columns.cells import Marks, may_be_numbers, parsed
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Moments, Sums
+from fracdnn.columns.summaries import Sums
+from fracdnn.columns.summary import Reading, merged_readings, number_readings
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.model import no_finite_numbers, target_values, task_of
@@ -23,13 +24,17 @@ class Target:
     """What is to be predicted: classes with the number of rows to learn from that have them, or a scale of values."""
 
     name: str
-    task: str
     classes: np.ndarray | None
     counts: np.ndarray
-    scale: Standardization | None
-    least: float
-    most: float
-    writing: Writing = PLAIN
+    scale: Standardization | None = None
+    least: float = math.nan
+    most: float = math.nan
+    decimal: str = ""
+    unit: str = ""
+
+    @property
+    def task(self) -> str:
+        return "regression" if self.classes is None else "classification"
 
     def digest(self) -> str:
         scale = None if self.scale is None else [self.scale.mean.tolist(), self.scale.deviation.tolist()]
@@ -39,20 +44,10 @@ class Target:
     def values(self, column: "pl.Series") -> np.ndarray:
         """Labels or values as the whole table has them, whatever this part of it looks like."""
         if self.classes is None:
-            return parsed(column, *self.writing).to_numpy()
+            return parsed(column, self.decimal, self.unit).to_numpy()
         if self.classes.dtype.kind == "U":
             return column.cast(pl.String).to_numpy().astype(str)
         return parsed(column).cast(pl.Int64).to_numpy()
-
-
-@dataclass(frozen=True)
-class TargetNumbers(Sums):
-    """A target whose cells are all numbers: moments of those to learn from, the ends of all."""
-
-    ways: ClassVar = {"least": min, "most": max}
-    moments: Moments
-    least: float
-    most: float
 
 
 def _both(mine: "pl.DataFrame | None", theirs: "pl.DataFrame | None") -> "pl.DataFrame | None":
@@ -61,14 +56,35 @@ def _both(mine: "pl.DataFrame | None", theirs: "pl.DataFrame | None") -> "pl.Dat
 
 @dataclass(frozen=True)
 class TargetSummary(Sums):
-    """The numbers of a target, with a decimal point and with a comma, what tells which it is, and its labels while they
-    are few, with the number of rows to learn from; or None.
+    """The numbers of a target by their decimal sign, none where a cell is no number, what tells which it is, and its
+    labels while they are few, with the number of rows to learn from; or None.
     """
 
-    ways: ClassVar = {"labels": _both}
-    numbers: tuple[TargetNumbers, ...] | None
+    ways: ClassVar = {"labels": _both, "numbers": merged_readings}
+    numbers: dict[str, Reading]
     marks: Marks
     labels: "pl.DataFrame | None"
+
+    @classmethod
+    def of(
+        cls,
+        column: "pl.Series",
+        learned: np.ndarray,
+        *,
+        most_labels: int = MOST_LABELS,
+        before: "TargetSummary | None" = None,
+    ) -> "TargetSummary":
+        """Of one more part, in which no cell is missing; `learned` [n] says which rows to learn from.
+
+        What the part `before` has turned out not to be is not tried again.
+        """
+        target_values(column.head(0), "classification")  # which refuses some types
+        marks, numbers, labels = Marks.of(column), {}, None
+        if may_be_numbers(column.dtype) and (before is None or before.numbers):
+            numbers = number_readings(column, marks, learned, np.ones(learned.sum()))
+        if before is None or before.labels is not None:
+            labels = _few(pl.DataFrame({"label": column, "learned": learned}), most_labels)
+        return cls({} if any(each.strays.count for each in numbers.values()) else numbers, marks, labels)
 
     def target(self, name: str, task: str, decimal: str = "") -> Target:
         """The target of that name, whose whole column this is the summary of."""
@@ -79,14 +95,17 @@ class TargetSummary(Sums):
         return self._values(name, decimal) if task == "regression" else self._classes(name)
 
     def _values(self, name: str, decimal: str) -> Target:
-        writing = self.marks.writing(name, decimal) if self.numbers and self.marks.are_one_unit else PLAIN
-        numbers = self.numbers[writing.decimal == ","] if self.numbers and self.marks.are_one_unit else None
-        if numbers is None or not (math.isfinite(numbers.least) and math.isfinite(numbers.most)):
+        are_numbers = bool(self.numbers) and self.marks.are_one_unit
+        decimal = self.marks.decimal(name, decimal) if are_numbers else ""
+        numbers = self.numbers.get(decimal) or self.numbers["."] if are_numbers else None
+        if numbers is None or numbers.infinite:
             cells = pl.Series([]) if self.labels is None else self.labels["label"]
             raise no_finite_numbers(cells.alias(name))
-        mean, deviation = (torch.from_numpy(part) for part in (numbers.moments.mean, numbers.moments.deviation))
-        scale = Standardization.of_moments(mean, deviation)
-        return Target(name, "regression", None, numbers.moments.count, scale, numbers.least, numbers.most, writing)
+        count, mean, deviation = vars(numbers.moments).values()
+        scale = Standardization.of_moments(torch.from_numpy(mean), torch.from_numpy(deviation))
+        return Target(
+            name, None, count, scale, float(numbers.least[0]), float(numbers.most[0]), decimal, self.marks.unit
+        )
 
     def _classes(self, name: str) -> Target:
         if self.labels is None:
@@ -108,7 +127,7 @@ class TargetSummary(Sums):
                 f"each; name another column, or pass --task regression for numbers"
             )
         check_every_class(counts)
-        return Target(name, "classification", classes, counts, None, math.nan, math.nan)
+        return Target(name, classes, counts)
 
 
 def check_every_class(counts: np.ndarray) -> None:
@@ -117,34 +136,6 @@ def check_every_class(counts: np.ndarray) -> None:
             f"the rows to learn from must hold all {len(counts)} classes, got {np.count_nonzero(counts)}; "
             f"pass a smaller --test-fraction"
         )
-
-
-class TargetReader:
-    """Makes a summary of each part of a target; what it has turned out not to be is not tried again."""
-
-    def __init__(self, name: str, dtype: "pl.DataType", most_labels: int = MOST_LABELS) -> None:
-        target_values(pl.Series(name, [], dtype=dtype), "classification")  # which refuses some types
-        self._may_be_numbers, self._may_be_labels, self._most = may_be_numbers(dtype), True, most_labels
-
-    def summary(self, column: "pl.Series", learned: np.ndarray) -> TargetSummary:
-        """Of one more part, in which no cell is missing; `learned` [n] says which rows to learn from."""
-        numbers = _numbers(column, learned) if self._may_be_numbers else None
-        labels = _few(pl.DataFrame({"label": column, "learned": learned}), self._most) if self._may_be_labels else None
-        self._may_be_numbers, self._may_be_labels = numbers is not None, labels is not None
-        return TargetSummary(numbers, Marks.of(column), labels)
-
-
-def _numbers(column: "pl.Series", learned: np.ndarray) -> tuple[TargetNumbers, ...] | None:
-    found = []
-    for decimal in (".", ","):
-        values = parsed(column, decimal)
-        if values.null_count():
-            return None
-        numbers = values.to_numpy()
-        kept = numbers[learned & np.isfinite(numbers)]
-        ends = float(numbers.min(initial=math.inf)), float(numbers.max(initial=-math.inf))
-        found.append(TargetNumbers(Moments.of(kept[:, None]), *ends))
-    return tuple(found)
 
 
 def _few(labels: "pl.DataFrame", most: int = MOST_LABELS) -> "pl.DataFrame | None":
