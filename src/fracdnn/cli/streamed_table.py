@@ -83,7 +83,50 @@ def shown_bytes(n: float) -> str:
     return f"{n:.3g} GB"
 
 
-def examined(source: str, settings: Any) -> ExaminedTable:
+class StreamedTable(ExaminedTable):
+    """A table on disk, which a training and its scores read again."""
+
+    def fit(self, estimator: Any) -> None:
+        samples, target = self.samples("training"), self.target
+        validation = self.samples("validation") if self.n_rows("validation") else None
+        if _holds_out(estimator.early_stopping) and validation is None:
+            fail("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
+        others = (self.standardization, validation, self.encoding)
+        if target.classes is not None:
+            fit_classifier(estimator, samples, target.classes, target.counts, *others)
+        elif target.scale is not None:
+            fit_regressor(estimator, samples, target.scale, *others)
+
+    def scores(self, model: TableModel, role: str) -> Scores | None:
+        """Of all rows to test, or to learn from or stop early by; each rank looks at some of the pieces."""
+        if not self.n_rows(role):
+            return None
+        scores = new_scores(model)
+        with together.joint("predicting"):
+            for place in range(together.rank(), len(self.stream.pieces), together.count()):
+                for each in ("training", "validation") if role == "training" else (role,):
+                    for _, X, y in self.parts(place, each):
+                        scores.add(X, y)
+        scores.add_up()
+        return scores
+
+    @property
+    @together.joint("reading the rows held out")
+    def held_out(self) -> "pl.DataFrame":
+        """The first rows that were held out, at most `MOST_HELD_OUT`, as they are in the table; on the first rank."""
+        # Parts may have columns in another order, and sheets other types where nothing is learned from them.
+        names, used = list(self.stream.schema), self.encoding.names
+        frames, n, most = [], 0, MOST_HELD_OUT if together.is_first() else 0
+        for place in range(len(self.stream.pieces)):
+            for frame, _, _ in self.parts(place, "test", whole=True) if n < most else ():
+                texts = {name for name in names if name not in used and not has_no_text(frame[name].dtype)}
+                kept = [frame[name].cast(pl.String) if name in texts else frame[name] for name in names]
+                frames.append(pl.DataFrame(kept)[: most - n])
+                n += frames[-1].height
+        return pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame(schema=self.stream.schema)
+
+
+def examined(source: str, settings: Any) -> StreamedTable:
     with together.joint("looking at the table"):
         if settings.search:
             fail("--search needs the table in memory, but it is streamed; leave it out, or raise --memory-limit")
@@ -97,7 +140,8 @@ def examined(source: str, settings: Any) -> ExaminedTable:
         seed=int(drawn) if seed is None else int(seed),
     )
     names = {"drop": settings.drop, "keep": settings.keep, "categorical": settings.categorical}
-    return examine(stream, settings.target, task=settings.task, division=division, decimal=settings.decimal, **names)
+    given = {"task": settings.task, "division": division, "decimal": settings.decimal}
+    return StreamedTable(**vars(examine(stream, settings.target, **given, **names)))
 
 
 def _holds_out(early_stopping: bool | str) -> bool:
@@ -111,41 +155,3 @@ def say_unused(parameters: dict[str, Any]) -> None:
         if name in parameters and parameters[name] not in same:
             flag = f"--{name.replace('_', '-')} {parameters[name]:g}"
             say(f"{flag} is not used: training on a streamed table {instead}")
-
-
-def fit(estimator: Any, table: ExaminedTable) -> None:
-    samples = table.samples("training")
-    validation = table.samples("validation") if table.n_rows("validation") else None
-    if _holds_out(estimator.early_stopping) and validation is None:
-        fail("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
-    target, others = table.target, (table.standardization, validation, table.encoding)
-    if target.classes is not None:
-        fit_classifier(estimator, samples, target.classes, target.counts, *others)
-    elif target.scale is not None:
-        fit_regressor(estimator, samples, target.scale, *others)
-
-
-def scores_of(model: TableModel, table: ExaminedTable, *roles: str) -> Scores:
-    """Of all rows with these roles; each rank looks at some of the pieces."""
-    scores = new_scores(model)
-    with together.joint("predicting"):
-        for place in range(together.rank(), len(table.stream.pieces), together.count()):
-            for role in roles:
-                for _, X, y in table.parts(place, role):
-                    scores.add(X, y)
-    scores.add_up()
-    return scores
-
-
-def held_out(table: ExaminedTable, most: int) -> "pl.DataFrame":
-    """The first rows that were held out, at most so many, as they are in the table."""
-    # Parts may have columns in another order, and sheets other types where nothing is learned from them.
-    names, used = list(table.stream.schema), table.encoding.names
-    frames, n = [], 0
-    for place in range(len(table.stream.pieces)):
-        for frame, _, _ in table.parts(place, "test", whole=True) if n < most else ():
-            texts = {name for name in names if name not in used and not has_no_text(frame[name].dtype)}
-            kept = [frame[name].cast(pl.String) if name in texts else frame[name] for name in names]
-            frames.append(pl.DataFrame(kept)[: most - n])
-            n += frames[-1].height
-    return pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame(schema=table.stream.schema)

@@ -14,26 +14,26 @@ import typer
 
 from fracdnn.cli import runs, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
-from fracdnn.cli.metrics import hashes_text, new_scores
+from fracdnn.cli.metrics import Scores, hashes_text, new_scores
 from fracdnn.cli.options import Settings
 from fracdnn.cli.places import METRICS, Places
 from fracdnn.cli.ranks import check_ranks, process_group
 from fracdnn.cli.remarks import on_outliers, on_table, on_target
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
-from fracdnn.cli.settings_search import search
+from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
 from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
-from fracdnn.columns.words import check_columns, check_target_name, count, listed, quoted
+from fracdnn.columns.words import check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.report.headline import headline
 from fracdnn.report.subject import subject_of
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import TableModel, no_values, target_column, true_answers
+from fracdnn.tabular.model import TableModel, split_target, target_column, true_answers
 from fracdnn.tabular.reading import read_table, sheets_of
 from fracdnn.tabular.targets import Target, TargetReader, check_every_class
 from fracdnn.training import together
@@ -47,27 +47,34 @@ MOST_BETWEEN, SHARE = 50, 20
 
 
 @dataclass
-class Learned:
-    """A model, what it reached, and rows that were held out, as they are in the table."""
-
-    model: TableModel
-    summary: dict[str, Any]
-    held_out: "pl.DataFrame"
-    search_cut_short: bool = False
-
-
-@dataclass
-class _Prepared:
-    """The rows of a table, to learn from and to test with, as they are and as features."""
+class _WholeTable:
+    """A table in memory, as `StreamedTable` is one on disk; `rows` are features and targets by what they are for."""
 
     target: Target
+    n_without_target: int
+    encoding: Encoding
     left_out: dict[str, str]
     columns: list[dict[str, str]]
-    table: "pl.DataFrame"
-    X: Encoded
-    y: np.ndarray
-    train_rows: list[int]
-    test_rows: list[int]
+    notes: list[str]
+    ids: list[str]
+    rows: dict[str, tuple[Encoded, np.ndarray]]
+    held_out: "pl.DataFrame"
+
+    def n_rows(self, role: str) -> int:
+        return len(self.rows[role][1]) if role in self.rows else 0
+
+    def fit(self, estimator: Any) -> None:
+        """Each process with its share of the rows of a table that all have read."""
+        if not together.is_alone():
+            parts = (part.tobytes() for X, y in self.rows.values() for part in (X.inputs, y))
+            together.check_same(table=b"".join(hashlib.sha256(part).digest() for part in parts))
+        X, y = self.rows["training"]
+        begin, end = (rank * len(y) // together.count() for rank in (together.rank(), together.rank() + 1))
+        estimator.fit(X[begin:end], y[begin:end])
+
+    def scores(self, model: TableModel, role: str) -> Scores | None:
+        """On the first process, which alone tells of them."""
+        return new_scores(model).add(*self.rows[role]) if together.is_first() and self.n_rows(role) else None
 
 
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
@@ -89,15 +96,13 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
                 paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
                 tell_results(model.details["summary"], paths, as_json)
             return
-        learned = _learn(source, settings, places)
+        model, held_out, search_cut_short = _learn(source, settings, places)
         paths = {}
         with together.joint("writing the model"):
             if together.is_first():
-                left_out = dict.fromkeys(settings.drop, "it was dropped (--drop)") | learned.model.details["left_out"]
-                learned.model.details.update(left_out=left_out, training=record, source=source)
-                paths = _finish(learned, places, as_json)
-        estimator = learned.model.estimator
-        status = estimator.history_.status
+                model.details.update(training=record, source=source)
+                paths = _finish(model, held_out, places, as_json)
+        estimator, status = model.estimator, model.estimator.history_.status
         if own is not None and status not in UNFINISHED and together.is_first():
             runs.remove(files_of(own))  # which are ours, and done with
         if status == "no improvement":
@@ -111,11 +116,12 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             kept = f"; {paths['kept']} is unchanged" if "kept" in paths else ""
             best = f"the best model so far (iteration {estimator.n_iter_}{members}) is {paths.get('model', '')}{kept}"
             say(f"training was interrupted; {best}; {_then(estimator)}")
-        if status == "interrupted" or learned.search_cut_short:
+        if status == "interrupted" or search_cut_short:
             raise typer.Exit(exit_code())
 
 
-def _learn(source: str, settings: Settings, places: Places) -> Learned:
+def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel, "pl.DataFrame", bool]:
+    """A model, with what it reached in its details, the rows held out, and whether Ctrl-C ended the search."""
     checkpoint, resumes = settings.parameters.get("checkpoint_path"), bool(settings.parameters.get("resume"))
     with together.joint("looking at the table"):
         if together.is_first():
@@ -126,16 +132,43 @@ def _learn(source: str, settings: Settings, places: Places) -> Learned:
         check_ranks(source)
     together.check_same(options=repr((vars(settings), places)))
     is_streamed = bool(together.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-    return (_learned_streamed if is_streamed else _learned)(source, settings, places.run)
+    table: Any = (streamed_table.examined if is_streamed else _whole_table)(source, settings)
+    target, run, trials, search_cut_short = table.target, places.run, None, False
+    n_learned = table.n_rows("training") + table.n_rows("validation")
+    _say_target(target, table.n_without_target, settings)
+    classes = None if target.classes is None else (target.classes, target.counts)
+    remarks = on_table(table.ids, n_learned, table.n_rows("test"), settings.test_fraction, classes)
+    columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
+    with together.joint("looking at the settings"):
+        estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
+        if is_streamed:
+            streamed_table.say_unused(settings.parameters)
+    if settings.search:
+        fixed = list(settings.parameters)
+        trials, search_cut_short = search(estimator, *table.rows["training"], fixed=fixed, jobs=settings.jobs)
+        estimator.set_params(**trials[0].setting)
+    with metrics_to(run and run / METRICS):
+        _fit(estimator, lambda: table.fit(estimator), n_learned, table.encoding)
+    dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
+    details = {"left_out": dropped | table.left_out, "columns": columns, "decimal": target.writing.decimal}
+    model = TableModel(estimator, target.name, details)
+    if not is_streamed:
+        X, y = table.rows["training"]
+        for remark in on_outliers(target.name, y, estimator):
+            say(remark)
+        details["rows_learned"] = hashes_text(X.inputs)
+    found, tested = (table.scores(model, role) for role in ("training", "test"))
+    if found is not None:  # as on the first process
+        details |= {"summary": _summary(model, list(table.left_out), found, tested, trials), "versions": versions()}
+    return model, table.held_out, search_cut_short
 
 
-def _finish(learned: Learned, places: Places, as_json: bool) -> dict[str, str]:
+def _finish(model: TableModel, rows: "pl.DataFrame", places: Places, as_json: bool) -> dict[str, str]:
     """Write the model and tell of it; where it is."""
-    model, summary, rows = learned.model, learned.summary, learned.held_out
+    summary = model.details["summary"]
     if len(rows):
         X, y = replace(model.features(rows), unseen={}), true_answers(model, target_column(rows, model.target))
         summary["verdict"] = headline(subject_of(model.estimator, X, y))
-    model.details.update(summary=summary, versions=versions())
     paths = write_results(model, rows, places, f"free some space; then {_then(model.estimator)}")
     tell_results(summary, paths, as_json)
     return paths
@@ -146,90 +179,37 @@ def _then(estimator: Any) -> str:
     return f"--resume continues from {path}" if path and files_of(path) else "no checkpoint to --resume from exists"
 
 
-def _prepared(source: str, settings: Settings) -> _Prepared:
+@together.joint("reading and preparing the table")
+def _whole_table(source: str, settings: Settings) -> _WholeTable:
     whole, asked = read_table(source, settings.encoding, settings.sheet), (*settings.keep, *settings.categorical)
     if settings.sheet is None and source.lower().endswith(".xlsx") and len(sheets := sheets_of(source)) > 1:
         say(f"reading the sheet {quoted(sheets[0])} of {listed(sheets)}; --sheet NAME reads another")
     check_columns((*settings.drop, *asked), whole.columns)
-    check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
-    values = target_column(whole, settings.target)
-    table, n_missing = whole.filter(values.is_not_null()), values.null_count()
-    if not len(table):
-        raise no_values(settings.target)
-    values = values.drop_nulls()
+    rest, values, n_missing = split_target(whole.drop(settings.drop), settings.target)
     reader = TargetReader(settings.target, values.dtype, most_labels=len(values))
-    target = reader.summary(values, np.ones(len(values), dtype=bool)).target(
-        settings.target, settings.task, settings.decimal
-    )
-    _say_target(target, n_missing, settings)
-    y, task = target.values(values), target.task
-    features = with_categories(table.drop(settings.target, *settings.drop), settings.categorical)
-    numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
-    train_rows, test_rows = _split(y, task, settings)
+    found = reader.summary(values, np.ones(len(values), dtype=bool))
+    target = found.target(settings.target, settings.task, settings.decimal)
+    y, features = target.values(values), with_categories(rest, settings.categorical)
+    train_rows, test_rows = _split(y, target.task, settings)
+    if target.classes is not None:
+        target = replace(target, counts=np.unique(y[train_rows], return_counts=True)[1])
     rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
     summary = summary_of(features, np.isin(np.arange(len(y)), train_rows), rows)
     encoding = summary.encoding(features.schema, lambda cell: f"row {cell.row}", settings.decimal)
+    numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
     encoding = with_inputs(without_ids(encoding, numberings))
-    learned, ids = y[train_rows], like_ids(encoding, numberings)
-    classes = np.unique(learned, return_counts=True) if task == "classification" else None
-    remarks = on_table(ids, len(learned), len(test_rows), settings.test_fraction, classes)
-    remarks += on_target(settings.target, learned) if classes is None else []
-    columns = _say_columns(describe_columns(summary, encoding), [*summary.notes(encoding), *remarks], settings)
-    used = encoding.used()
+    notes = summary.notes(encoding) + (on_target(target.name, y[train_rows]) if target.classes is None else [])
+    used, left_out = encoding.used(), encoding.left_out
     X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
-    return _Prepared(target, encoding.left_out, columns, table, X, y, train_rows, test_rows)
+    about = (describe_columns(summary, encoding), notes, like_ids(encoding, numberings))
+    parts = {"training": (X[train_rows], y[train_rows]), "test": (X[test_rows], y[test_rows])}
+    frame = whole.filter(target_column(whole, target.name).is_not_null())
+    return _WholeTable(target, n_missing, used, left_out, *about, parts, frame[test_rows])
 
 
-def _learned(source: str, settings: Settings, run: Path | None) -> Learned:
-    with together.joint("reading and preparing the table"):
-        table = _prepared(source, settings)
-        estimator = _estimator(table.target.task, settings, run, len(table.train_rows), table.X.shape[1])
-    if not together.is_alone():
-        parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
-        together.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
-    X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
-    summary: dict[str, Any] = {}
-    trials, search_cut_short = None, False
-    if settings.search:
-        trials, search_cut_short = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs)
-        estimator.set_params(**trials[0].setting)
-    here = slice(together.rank() * len(y) // together.count(), (together.rank() + 1) * len(y) // together.count())
-    with metrics_to(run and run / METRICS):
-        _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
-    for remark in on_outliers(settings.target, y, estimator):
-        say(remark)
-    model = _model(estimator, table.target, table.left_out, table.columns)
-    model.details["rows_learned"] = hashes_text(X.inputs)
-    if together.is_first():  # which alone tells of it
-        tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
-        summary = _summary(model, new_scores(model).add(X, y), tested)
-    if trials is not None:
-        summary["search"] = [trial.to_dict() for trial in trials]
-    return Learned(model, summary, table.table[table.test_rows], search_cut_short)
-
-
-def _learned_streamed(source: str, settings: Settings, run: Path | None) -> Learned:
-    table = streamed_table.examined(source, settings)
-    target = table.target
-    _say_target(target, table.n_without_target, settings)
-    n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
-    classes = None if target.classes is None else (target.classes, target.counts)
-    remarks = on_table(table.ids, n_learned, n_test, settings.test_fraction, classes)
-    columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
-    with together.joint("looking at the settings"):
-        estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
-        streamed_table.say_unused(settings.parameters)
-    with metrics_to(run and run / METRICS):
-        _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
-    model = _model(estimator, target, table.left_out, columns)
-    found = streamed_table.scores_of(model, table, "training", "validation")
-    tested = streamed_table.scores_of(model, table, "test") if n_test else None
-    with together.joint("reading the rows held out"):
-        held_out = streamed_table.held_out(table, streamed_table.MOST_HELD_OUT if together.is_first() else 0)
-    return Learned(model, _summary(model, found, tested), held_out)
-
-
-def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
+def _summary(
+    model: TableModel, left_out: list[str], found: Scores, tested: Scores | None, trials: list[Trial] | None
+) -> dict[str, Any]:
     """What is told of a model: its scores on the rows learned from and tested, and what they compare with."""
     estimator = model.estimator
     return {
@@ -238,17 +218,13 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
         "training": found.results(),
         "test": tested.results() if tested else None,
         "baseline": (tested or found).baseline(),
-        "left_out": list(model.details["left_out"]),
+        "left_out": left_out,
         "order": estimator.order_,
         "order_learned": bool(estimator.learn_order),
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
+        **({} if trials is None else {"search": [trial.to_dict() for trial in trials]}),
     }
-
-
-def _model(estimator: Any, target: Target, left_out: dict[str, str], columns: list[dict[str, str]]) -> TableModel:
-    details = {"left_out": left_out, "columns": columns, "decimal": target.writing.decimal}
-    return TableModel(estimator, target.name, details)
 
 
 def _say_columns(columns: list[dict[str, str]], notes: list[str], settings: Settings) -> list[dict[str, str]]:
