@@ -19,7 +19,7 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
-from fracdnn.cli.remarks import is_like_a_price
+from fracdnn.cli.train import is_like_a_price
 from fracdnn.estimators.reliability import calibration_error
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel
@@ -341,10 +341,11 @@ def test_values_beyond_the_limit_are_told(tmp_path):
 def test_options_are_those_of_the_estimator(tmp_path):
     text = run("train", "--help-all", cwd=tmp_path).stdout
     for name in fracdnn.FractionalClassifier().get_params():
-        if name != "verbose":
+        if name not in ("verbose", "warm_start"):
             assert f"--{name.replace('_', '-')}" in text
-    meanings = {k: v for k, v in fracdnn.FractionalClassifier._parameter_meanings.items() if k != "verbose"}
-    assert set(meanings) == set(fracdnn.FractionalClassifier().get_params()) - {"verbose"}
+    meanings = fracdnn.FractionalClassifier._parameter_meanings
+    assert set(meanings) == set(fracdnn.FractionalClassifier().get_params())
+    meanings = {k: v for k, v in meanings.items() if k not in ("verbose", "warm_start")}
     words = " ".join(text.replace("│", " ").split())
     assert all(" ".join(meaning.replace("`", "").split()[:4]) in words for meaning in meanings.values())
     for line in (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fracdnn.report.classes import _THEMES, confusion_plot, confusions
+from fracdnn.report.answers import _THEMES, confusion_plot, confusions
 from fracdnn.report.plots import channels
 from tests.report.samples import classified
 

@@ -325,7 +325,7 @@ def play(
         if table is not None:
             from fracdnn.playground.table import table_document
     document = None if table is None else table_document(table, encoding)
-    if document and document["left"]:
+    if document and document.get("left"):
         say(f"{len(document['x']):,} of {document['left'] + len(document['x']):,} rows are shown")
     with Server(document, port) as server:
         typer.echo(f"The playground is at {server.address} until you press Ctrl-C.")

@@ -60,30 +60,24 @@ def info(path: Path, *, as_json: bool) -> None:
 
 
 def _described(path: Path, file: dict[str, Any]) -> dict[str, Any]:
-    details, history = file["table"]["details"], file["history"]
+    details, history, order = file["table"]["details"], file["history"], file["network"]["options"]["order"]
+    if file["network"]["options"]["learn_order"]:  # the mean of all members, which the training told
+        order = (details.get("summary") or {}).get("order")
+    if order is None:
+        from fracdnn.tabular import load
+
+        order = load(path).estimator.order_
     return {
         "estimator": file["estimator"],
         "target": file["table"]["target"],
         "classes": file["classes"]["values"] if "classes" in file else None,
         "columns": file["encoding"],
-        "network": {**file["network"]["options"], "order": _order(path, file)},
+        "network": {**file["network"]["options"], "order": order},
         "members": 1 + len(file["members"]),
         "temperature": file["temperature"],
         "training": {"iterations": len(history["records"]), "loss": file["loss"], "status": history["status"]},
         "details": {name: value for name, value in details.items() if name != "rows_learned"},
     }
-
-
-def _order(path: Path, file: dict[str, Any]) -> float:
-    """The mean of all members: if they learned it, as the training told, or else from the networks."""
-    if not file["network"]["options"]["learn_order"]:
-        return file["network"]["options"]["order"]
-    summary = file["table"]["details"].get("summary") or {}
-    if "order" in summary:
-        return summary["order"]
-    from fracdnn.tabular import load
-
-    return load(path).estimator.order_
 
 
 def _lines(document: dict[str, Any]) -> dict[str, str]:

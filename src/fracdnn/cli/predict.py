@@ -15,7 +15,7 @@ import torch
 import typer
 
 from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
-from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, rows_seen
+from fracdnn.cli.metrics import ClassScores, Scores, by_class, over_ranks, rows_seen, scores_of
 from fracdnn.cli.model_info import refuse_bare_model, refused_as_model
 from fracdnn.cli.options import ENCODING, check_encoding
 from fracdnn.cli.places import HELD_OUT, MODEL, check_output
@@ -140,8 +140,10 @@ def _predictions(
             answers = [model.estimator.predict(X), *(model.estimator.predict_quantiles(X, shares).T if shares else ())]
         else:
             probabilities = model.estimator.predict_proba(X)
-            sets = [] if interval is None else [_joined(model.estimator.predict_sets(X, interval), classes)]
-            answers = [classes[probabilities.argmax(1)], *sets, *probabilities.T]
+            answers = [classes[probabilities.argmax(1)], *probabilities.T]
+            if interval is not None:
+                sets = model.estimator.predict_sets(X, interval)
+                answers.insert(1, [" | ".join(map(str, classes[each])) for each in sets])
         return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
 
     numbers = [name for name in model.encoding.number_names if name not in keep]
@@ -150,11 +152,6 @@ def _predictions(
             found = [predicted(*each) for each in parts]
             frame = pl.concat(found) if found else None
         yield frame
-
-
-def _joined(sets: np.ndarray, classes: Any) -> list[str]:
-    """The names of the classes in each set, such as "a | b"."""
-    return [" | ".join(str(name) for name in classes[each]) for each in sets]
 
 
 def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
@@ -209,7 +206,7 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
 
 
 def _scored(reading: Reading, model: TableModel) -> Scores:
-    scores, n_missing, learned = new_scores(model), 0, np.zeros(2, dtype=np.int64)
+    scores, n_missing, learned = scores_of(model), 0, np.zeros(2, dtype=np.int64)
     known = model.details.get("rows_learned")
 
     def with_target(part: "pl.DataFrame") -> "pl.DataFrame":
@@ -225,9 +222,9 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
                 if part.height:
                     y = true_answers(model, target_column(part, model.target))
                     X = reading.features(model, part, first_row)
-                    scores.add(X, y)
+                    scores = scores.merged(scores.of(model.estimator, X, y))
                     learned += rows_seen(known, X.inputs) if known else 0
-    scores.add_up()
+    scores = over_ranks(scores)
     n_missing = int(together.total(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
         raise no_values(model.target)

@@ -62,11 +62,17 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
         candidate.set_params(n_members=1)
     trials: list[Trial] = []
     interrupted = False
+    columns = (
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("fits{task.fields[best]}"),
+        TimeRemainingColumn(compact=True),
+    )
     say(f"trying {len(settings)} settings, {len(folds)} folds each")
     work = (delayed(_score)(candidate, setting, X, y, *fold) for setting in settings for fold in folds)
     scores = Parallel(n_jobs=jobs, return_as="generator")(work)
     try:
-        with _bar() as progress:
+        with Progress(*columns, console=Console(stderr=True, quiet=is_quiet())) as progress:
             bar = progress.add_task("search", total=len(settings) * len(folds), best="")
             for setting in settings:
                 found = []
@@ -117,12 +123,6 @@ def _folds(estimator: Any, X: Any, y: np.ndarray, seed: Any) -> list[tuple[np.nd
     for warning in caught:
         say(f"warning: {warning.message}")
     return folds
-
-
-def _bar() -> Progress:
-    """On standard error, with the best score so far."""
-    columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("fits{task.fields[best]}"))
-    return Progress(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True, quiet=is_quiet()))
 
 
 def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:

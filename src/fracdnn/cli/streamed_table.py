@@ -3,13 +3,14 @@
 import os
 import re
 import secrets
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fracdnn.cli.messages import fail, say
-from fracdnn.cli.metrics import Scores, new_scores
+from fracdnn.cli.metrics import Scores, over_ranks, scores_of
 from fracdnn.cli.options import bytes_of
 from fracdnn.cli.ranks import processes_here
 from fracdnn.columns.cells import has_no_text
@@ -101,14 +102,11 @@ class StreamedTable(ExaminedTable):
         """Of all rows to test, or to learn from or stop early by; each rank looks at some of the pieces."""
         if not self.n_rows(role):
             return None
-        scores = new_scores(model)
+        roles, here = ("training", "validation"), range(together.rank(), len(self.stream.pieces), together.count())
         with together.joint("predicting"):
-            for place in range(together.rank(), len(self.stream.pieces), together.count()):
-                for each in ("training", "validation") if role == "training" else (role,):
-                    for _, X, y in self.parts(place, each):
-                        scores.add(X, y)
-        scores.add_up()
-        return scores
+            parts = (self.parts(place, each) for place in here for each in (roles if role == "training" else (role,)))
+            scores = scores_of(model, (part[1:] for part in chain.from_iterable(parts)))
+        return over_ranks(scores)
 
     @property
     @together.joint("reading the rows held out")

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +14,10 @@ import typer
 
 from fracdnn.cli import runs, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
-from fracdnn.cli.metrics import Scores, hashes_text, new_scores
+from fracdnn.cli.metrics import Scores, hashes_text, scores_of
 from fracdnn.cli.options import Settings
 from fracdnn.cli.places import METRICS, Places
 from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.remarks import on_outliers, on_table, on_target
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
@@ -27,11 +26,11 @@ from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
-from fracdnn.columns.words import check_columns, count, listed, quoted
+from fracdnn.columns.words import alike, check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
-from fracdnn.report.headline import headline
 from fracdnn.report.subject import subject_of
+from fracdnn.report.trust import headline
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import TableModel, split_target, target_column, true_answers
 from fracdnn.tabular.reading import read_table, sheets_of
@@ -44,6 +43,11 @@ from fracdnn.version import versions
 _TOLD_BEFORE = "The number of unique classes is greater than"
 # At most this many iterations are lost, and a training writes some twenty checkpoints.
 MOST_BETWEEN, SHARE = 50, 20
+# For remarks on few rows or classes, numbers that look like ids, and prices.
+FEW_ROWS, FEW_OF_CLASS = 20, 5
+MOST_NAMED = 6
+# A target is like a price where its largest part is this many times its smallest, and its logarithm far less skewed.
+_SPAN, _PARTS, _LESS = 10.0, (0.05, 0.95), 0.5
 
 
 @dataclass
@@ -74,7 +78,7 @@ class _WholeTable:
 
     def scores(self, model: TableModel, role: str) -> Scores | None:
         """On the first process, which alone tells of them."""
-        return new_scores(model).add(*self.rows[role]) if together.is_first() and self.n_rows(role) else None
+        return scores_of(model, [self.rows[role]]) if together.is_first() and self.n_rows(role) else None
 
 
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
@@ -217,7 +221,7 @@ def _summary(
         "rows": {"training": found.rows, "test": tested.rows if tested else 0},
         "training": found.results(),
         "test": tested.results() if tested else None,
-        "baseline": (tested or found).baseline(),
+        "baseline": (tested or found).baseline(estimator),
         "left_out": left_out,
         "order": estimator.order_,
         "order_learned": bool(estimator.learn_order),
@@ -290,3 +294,74 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
     for warning in caught if estimator.history_.status != "interrupted" else ():
         if not str(warning.message).startswith(_TOLD_BEFORE):
             say(f"warning: {warning.message}", always=True)
+
+
+def on_table(
+    ids: Sequence[str], n_learned: int, n_test: int, test_fraction: float, classes: tuple[np.ndarray, np.ndarray] | None
+) -> list[str]:
+    """On rows, ids, and classes with the number of rows to learn from that have them; None for a regression."""
+    found = []
+    if n_learned < FEW_ROWS:
+        found.append(f"warning: only {count(n_learned, 'training row')}: results will be unreliable")
+    if test_fraction and not n_test:
+        found.append("warning: no rows are held out to test the model, so its quality on new rows is unknown")
+    n = 0 if classes is None else len(classes[0])
+    if n > n_learned / 2:
+        found.append(f"warning: {n:,} classes in {n_learned:,} rows; to predict a number, pass --task regression")
+    if ids and n_learned >= FEW_ROWS:
+        drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])
+        found.append(
+            f"{listed(ids)} holds a different whole number in each row; if that is an id, leave it out: {drop}"
+        )
+    return found + ([] if classes is None else _on_classes(*classes))
+
+
+def _on_classes(classes: np.ndarray, counts: np.ndarray) -> list[str]:
+    """Of classes and the number of rows to learn from that have them: rare ones, and names that look alike."""
+    rare = [f"{str(name)!r} ({n:.0f})" for name, n in zip(classes, counts, strict=True) if n < FEW_OF_CLASS]
+    found = []
+    if rare:
+        more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""
+        has, them = ("has", "it") if len(rare) == 1 else ("have", "them")
+        which = f"{len(rare):,} of {len(classes):,} classes {has} fewer than {FEW_OF_CLASS} training rows"
+        found.append(f"warning: {which}: {', '.join(rare[:MOST_NAMED])}{more}; the model will rarely predict {them}")
+    for group in alike(classes.tolist()) if classes.dtype.kind == "U" else ():
+        found.append(f"warning: the classes {listed(group)} look alike; if they mean the same, give them one name")
+    return found
+
+
+def on_target(name: str, y: np.ndarray) -> list[str]:
+    if len(y) > 1 and not np.ptp(y):
+        return [f"warning: {quoted(name)} is {y[0]:g} in every training row: there is nothing to learn"]
+    if not is_like_a_price(y):
+        return []
+    return [
+        f"{quoted(name)} spans orders of magnitude, so its largest values dominate the errors; if relative errors "
+        f"matter, add a column with its logarithm, pass that as --target, and leave this one out: --drop {quoted(name)}"
+    ]
+
+
+def on_outliers(name: str, y: np.ndarray, estimator: Any) -> list[str]:
+    """Of values that a fitted estimator took as its `outlier_limit`; a classifier has none."""
+    if not hasattr(estimator, "target_limits_"):
+        return []
+    low, high = estimator.target_limits_[:, 0]
+    n = int(((y < low) | (y > high)).sum())
+    if not n:
+        return []
+    far = f"{quoted(name)} is more than {estimator.outlier_limit:g} spreads from its median in {n:,} of {len(y):,}"
+    return [f"{far} training rows, where it is clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"]
+
+
+def is_like_a_price(y: np.ndarray) -> bool:
+    """Whether positive numbers spread over orders of magnitude, evenly in their logarithm."""
+    if len(y) < FEW_ROWS or not (y > 0).all():
+        return False
+    shares = y / y.max()
+    low, high = np.quantile(shares, _PARTS)
+    return bool(high > _SPAN * low) and _lopsided(np.log(y)) < _LESS * _lopsided(shares)
+
+
+def _lopsided(values: np.ndarray) -> float:
+    """How far the mean lies from the median, in deviations: at most 1."""
+    return float(abs(values.mean() - np.median(values)) / values.std())

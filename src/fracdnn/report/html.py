@@ -12,18 +12,13 @@ from typing import Any
 
 from fracdnn.files import write_whole
 from fracdnn.parameters import LOCAL_PARAMETERS
-from fracdnn.report.classes import confusion_plot, ranking_plots, reliability_plot
-from fracdnn.report.dependence import dependence_plot
-from fracdnn.report.flow import flow_plot
-from fracdnn.report.headline import headline, tiles
-from fracdnn.report.importance import Importances, importance_plot, measured
-from fracdnn.report.planes import region_plot
+from fracdnn.report.answers import confusion_plot, prediction_plot, ranking_plots, reliability_plot, residual_plot
+from fracdnn.report.importance import Importances, dependence_plot, importance_plot, measured
+from fracdnn.report.inside import flow_plot, network_facts, region_plot, training_plot
 from fracdnn.report.plots import Plot
-from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.report.texts import is_number
-from fracdnn.report.training import network_facts, training_plot
-from fracdnn.report.trust import advice
+from fracdnn.report.trust import advice, headline, tiles
 from fracdnn.version import versions
 
 _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
