@@ -3,7 +3,7 @@
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from numbers import Integral, Real
@@ -135,8 +135,8 @@ def _annotation(name: str, rules: list[Any], text: str) -> Any:
         return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", **options)]
     if kind in (int, float):
         words = [word for word, rule in (("none", None), ("auto", AUTO)) if rule in rules]
-        shown = f"<{'|'.join([kind.__name__, *words])}>"
-        return Annotated[Any, typer.Option(flag, parser=_number_or_word(kind), metavar=shown, **options)]
+        options |= {"metavar": f"<{'|'.join([kind.__name__, *words])}>"}
+        return Annotated[Any, typer.Option(flag, parser=lambda text: _number_or_word(kind, text), **options)]
     return Annotated[kind | None, typer.Option(flag, **options)]
 
 
@@ -152,16 +152,12 @@ def _help(declared: Any, name: str, rules: list[Any]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _number_or_word(kind: type) -> Callable[[str], Any]:
-    """What reads a number, and leaves a word for the parameter's own check."""
-
-    def read(text: str) -> Any:
-        try:
-            return kind(text)
-        except ValueError:
-            return text.lower()
-
-    return read
+def _number_or_word(kind: type, text: str) -> Any:
+    """A number, or a word for the parameter's own check."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text.lower()
 
 
 def read_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -205,6 +201,8 @@ def _check(settings: Settings) -> None:
     with _as_errors_of("--memory-limit"):
         bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
     check_encoding(settings.encoding)
+    with _as_errors_of(None):
+        SharedParameters._check_parameters(settings)  # type: ignore[arg-type]
     device = str(settings.parameters.get("device", "auto"))
     if device not in ("auto", "cpu"):  # of others torch knows, which takes seconds to import
         with interrupt_afterwards():
@@ -215,13 +213,10 @@ def _check(settings: Settings) -> None:
             rule = f"must be auto, cpu or a device that torch finds here, such as cuda, got {device!r}"
             raise typer.BadParameter(rule, param_hint="--device") from None
     # Of both estimators: the task is not known yet.
-    checked: list[Any] = [settings]
     for kind in _DECLARED[1:]:
         known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
-        checked.append(kind(**known))
-    for each in checked:
         with _as_errors_of(None):
-            SharedParameters._check_parameters(each)
+            SharedParameters._check_parameters(kind(**known))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What `fracdnn train` leaves behind; in the folder of a run one training at a time, which loses nothing by mistake."""
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EACCES, EAGAIN
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +27,7 @@ from fracdnn.report.texts import SCORES, number
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.reading import files_of as files_of_table
 from fracdnn.training import together
-from fracdnn.training.checkpoints import newest, previous_of
+from fracdnn.training.checkpoints import Checkpoints, newest, previous_of
 
 # What `write_whole` fills before it is put in its place.
 _TEMPORARY = re.compile(r"\.(model|model\.ckpt|model\.interrupted|held-out)-\w{8}\.\w+")
@@ -35,12 +37,8 @@ UNFINISHED = ("interrupted", "time limit")
 
 def files_of(path: Path | str | None) -> list[Path]:
     """Checkpoints there are: one for all members, or NAME, NAME.2, … for members trained one after the other."""
-    if path is None:
-        return []
-    path = Path(path)
-    pattern = re.compile(re.escape(path.name) + r"\.(\d+)")
-    others = {int(found[1]): each for each in path.parent.glob("*") if (found := pattern.fullmatch(each.name))}
-    return [*([path] if path.exists() else []), *(others[number] for number in sorted(others))]
+    files = () if path is None else (Checkpoints(path).of_member(number).path for number in itertools.count())
+    return list(takewhile(Path.exists, map(Path, files)))
 
 
 def check_checkpoint(path: str | None, *, resume: bool, start_over: bool) -> None:
@@ -184,8 +182,8 @@ def tell_results(summary: dict[str, Any], paths: dict[str, str], as_json: bool) 
     if part == "test":
         name, value = next(iter(summary["training"].items()))
         typer.echo(f"{SCORES[name]} on the training rows ({summary['rows']['training']:,}): {number(value)}")
-    constants = {"accuracy": f"always {baseline.get('class')!r}", "log_loss": "class frequencies"}
-    constants["RMSE"] = f"always the mean, {number(baseline.get('mean'))}"
+    constants = {"RMSE": f"always the mean, {number(baseline.get('mean'))}", "log_loss": "class frequencies"}
+    constants["accuracy"] = f"always {baseline.get('class')!r}"
     for place, (name, value) in enumerate(summary[part].items()):
         rows = f" ({summary['rows'][part]:,})" if place == 0 else ""
         compared = f"; baseline ({constants[name]}): {number(baseline[name])}" if name in baseline else ""

@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
-from sklearn.metrics import (
-    average_precision_score,
-    precision_recall_curve,
-    roc_auc_score,
-    roc_curve,
-)
+from sklearn import metrics
 
 from fracdnn.columns.words import count
 from fracdnn.report import plots
@@ -164,7 +159,7 @@ def ranked(subject: Subject) -> list[Ranked]:
     found = []
     for k in present:
         hits, probability = subject.codes == k, subject.probabilities[:, k]
-        areas = roc_auc_score(hits, probability), average_precision_score(hits, probability)
+        areas = metrics.roc_auc_score(hits, probability), metrics.average_precision_score(hits, probability)
         found.append(Ranked(k, hits, probability, *map(float, areas)))
     return found
 
@@ -201,8 +196,8 @@ def ranking_plots(subject: Subject) -> list[Plot]:
     roc.data = [plots.dashed([0, 1], [0, 1], showlegend=False)]
     precision.data = [plots.dashed([0, 1], [rate, rate], showlegend=False)] if chance else []
     for each in shown:
-        along, up, _ = roc_curve(each.hits, each.probability)
-        right, found, _ = precision_recall_curve(each.hits, each.probability)
+        along, up, _ = metrics.roc_curve(each.hits, each.probability)
+        right, found, _ = metrics.precision_recall_curve(each.hits, each.probability)
         roc.data.append(_curve(subject, each, each.area, along, up, "false positive rate %{x:.1%}<br>recall %{y:.1%}"))
         precision.data.append(
             _curve(subject, each, each.precision, found, right, "recall %{x:.1%}<br>precision %{y:.1%}")

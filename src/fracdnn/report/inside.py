@@ -232,10 +232,8 @@ def _kept_states(subject: Subject) -> str:
     order, n_layers = subject.estimator.order_, subject.shape.n_layers
     if n_layers == 1 or order == 1:
         return "what enters it" if n_layers == 1 else "only the state before it, as in a residual network"
-    weights, names = (
-        memory_weights(order, n_layers).numpy(),
-        ["what enters layer 1", *map("state {}".format, range(1, n_layers))],
-    )
+    weights = memory_weights(order, n_layers).numpy()
+    names = ["what enters layer 1", *map("state {}".format, range(1, n_layers))]
     most = np.sort(np.argsort(-weights, kind="stable")[:MOST_KEPT])
     rest = [f"{1 - weights[most].sum():.0%} of the others"] if n_layers > MOST_KEPT else []
     return ", ".join([*(f"{weights[k]:.0%} of {names[k]}" for k in most), *rest])
