@@ -1,10 +1,8 @@
 """`fracdnn info`: what a model file says of itself, without torch and scikit-learn, which take seconds to import."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
@@ -17,11 +15,10 @@ from fracdnn.extras import require
 from fracdnn.tabular.reading import ENDINGS
 
 
-@contextmanager
-def refused_as_model(path: Path) -> Iterator[None]:
-    """What to do instead, where a table is read as a model."""
+def read_model(path: Path) -> dict[str, Any]:
+    """What the file of a table's model holds, or what is wrong with it: a table, or an estimator saved in Python."""
     try:
-        yield
+        file = read_document(path, "model", plain=True)
     except FileContentError:
         if not str(path).lower().endswith(ENDINGS):
             raise
@@ -29,18 +26,8 @@ def refused_as_model(path: Path) -> Iterator[None]:
             f"{path} must be a model file, got a table; train a model first: fracdnn train {path} "
             f"--target COLUMN --out model.fracdnn"
         )
-
-
-def refuse_bare_model(path: Path) -> NoReturn:
-    fail(f"{path} must be a model of a table, got an estimator saved in Python; use it there, or run fracdnn train")
-
-
-def read_model(path: Path) -> dict[str, Any]:
-    """What the file of a table's model holds, or what is wrong with it."""
-    with refused_as_model(path):
-        file = read_document(path, "model", plain=True)
     if "table" not in file:
-        refuse_bare_model(path)
+        fail(f"{path} must be a model of a table, got an estimator saved in Python; use it there, or run fracdnn train")
     return file
 
 

@@ -16,7 +16,7 @@ import typer
 
 from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
 from fracdnn.cli.metrics import ClassScores, Scores, by_class, over_ranks, rows_seen, scores_of
-from fracdnn.cli.model_info import refuse_bare_model, refused_as_model
+from fracdnn.cli.model_info import read_model
 from fracdnn.cli.options import ENCODING, check_encoding
 from fracdnn.cli.places import HELD_OUT, MODEL, check_output
 from fracdnn.cli.ranks import check_ranks, process_group
@@ -38,14 +38,6 @@ OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 LEAST_SEEN = 0.2
 
 
-def table_model(path: Path) -> TableModel:
-    with refused_as_model(path):
-        found = load(path)
-    if not isinstance(found, TableModel):
-        refuse_bare_model(path)
-    return found
-
-
 @dataclass(frozen=True)
 class Reading:
     """A model's file, and a table to be read by one process or by those that torchrun started, each its share."""
@@ -62,7 +54,8 @@ class Reading:
         check_encoding(self.encoding)
         with process_group(self.timeout), together.interrupts_noted():
             with together.joint("loading the model"):
-                model = table_model(self.path)
+                read_model(self.path)
+                model = load(self.path)
                 check_ranks(self.source)
                 content = self.path.read_bytes()
             together.check_same(model=content)
@@ -259,7 +252,8 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
 
     check_encoding(encoding)
     path = run / MODEL if run.is_dir() else run
-    model = table_model(path)
+    read_model(path)
+    model = load(path)
     source = data if data is not None else str(run / HELD_OUT) if run.is_dir() else None
     if source is None:
         fail(f"a model file needs --data TABLE, got {run} alone; or pass the folder that train --run wrote")

@@ -80,14 +80,14 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
     return {"title": {"text": title, "standoff": 8}, "automargin": True, "zeroline": False, **options}
 
 
-def log_axis(title: str, values: Any, **options: Any) -> dict[str, Any]:
+def log_axis(title: str, values: Any) -> dict[str, Any]:
     """A logarithmic axis with ticks at powers of ten, between them 2 and 5 where the values span few of them."""
     found = [value for value in values if value is not None and 0 < value < np.inf]
     decades = np.log10(max(found) / min(found)) if found else 0.0
     if decades > 0.5:  # within a factor of three or so Plotly's own ticks do
         step = "D2" if decades <= 3 else max(1, round(decades / 8))  # as Plotly calls 1, 2 and 5
-        options |= {"dtick": step, "tickformat": "~g"}
-    return axis(title, type="log", **options)
+        return axis(title, type="log", dtick=step, tickformat="~g")
+    return axis(title, type="log")
 
 
 def picked(n: int, most: int) -> np.ndarray:
