@@ -186,11 +186,6 @@ def settings_of(given: dict[str, Any]) -> Settings:
     own = {name: found.pop(name) for name in Settings._parameter_rules if name in found}
     parameters = {name: None if value == "none" else value for name, value in found.items()}
     settings = Settings(**own, parameters=parameters)
-    _check(settings)
-    return settings
-
-
-def _check(settings: Settings) -> None:
     both = [name for name in settings.keep if name in settings.drop]
     if both:
         raise typer.BadParameter(f"must be no column of --drop, got {both[0]!r}; leave one out", param_hint="--keep")
@@ -217,6 +212,7 @@ def _check(settings: Settings) -> None:
         known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
         with _as_errors_of(None):
             SharedParameters._check_parameters(kind(**known))
+    return settings
 
 
 @contextmanager

@@ -191,9 +191,18 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
         found = scores.results()
         if not as_json:
             tell_facts({"rows": f"{scores.rows:,}"} | {SCORES[name]: number(value) for name, value in found.items()})
-        document = {"rows": scores.rows, **found}
+        document: dict[str, Any] = {"rows": scores.rows, **found}
         if isinstance(scores, ClassScores):
-            document |= _by_class(model, scores, shown=not as_json)
+            counts, classes = scores.counts.tolist(), model.estimator.classes_.tolist()
+            shares = {name: column.tolist() for name, column in by_class(scores.counts).items()}
+            document |= {"classes": classes, "by_class": shares, "confusion": counts}
+            if not as_json:
+                names = list(map(str, classes))
+                each = zip(names, *shares.values(), strict=True)
+                rows = ([name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in each)
+                show_table("by class", ["class", *shares], rows)
+                rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
+                show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
         if as_json:
             typer.echo(json.dumps(document))
 
@@ -230,21 +239,6 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
     if n_missing:
         say(f"{count(n_missing, 'row')} left out: the target is missing")
     return scores
-
-
-def _by_class(model: TableModel, scores: ClassScores, *, shown: bool) -> dict[str, Any]:
-    """Precision, recall and F1 of each class, and the confusion matrix, as tables or for JSON."""
-    columns, counts, classes = by_class(scores.counts), scores.counts, model.estimator.classes_
-    if shown:
-        names = [str(name) for name in classes]
-        rows = (
-            [name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in zip(names, *columns.values(), strict=True)
-        )
-        show_table("by class", ["class", *columns], rows)
-        rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
-        show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
-    shares = {name: column.tolist() for name, column in columns.items()}
-    return {"classes": classes.tolist(), "by_class": shares, "confusion": counts.tolist()}
 
 
 def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str | None) -> None:

@@ -44,7 +44,10 @@ def is_too_large(source: str, limit: str | float | None) -> bool:
     """
     if source == "-" or not all(Path(file).exists() for file in files_of(source)):
         return False
-    free = free_bytes() // (2 * processes_here())
+    table = Path("/proc/meminfo")  # what new processes can have without swapping
+    found = re.search(r"MemAvailable:\s+(\d+) kB", table.read_text()) if table.exists() else None
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = (1024 * int(found[1]) if found else pages // 2) // (2 * processes_here())
     needed, most = needed_bytes(source), free if limit is None else bytes_of(limit)
     if needed > most:
         taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
@@ -65,15 +68,6 @@ def needed_bytes(source: str) -> int:
         elif ending != ".xlsx":
             total += Path(file).stat().st_size * (_COMPRESSION if ending.endswith(".gz") else 1)
     return _COPIES * total
-
-
-def free_bytes() -> int:
-    """What new processes can have without swapping."""
-    table = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable:\s+(\d+) kB", table.read_text()) if table.exists() else None
-    if found:
-        return 1024 * int(found[1])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def shown_bytes(n: float) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,9 +139,12 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     table: Any = (streamed_table.examined if is_streamed else _whole_table)(source, settings)
     target, run, trials, search_cut_short = table.target, places.run, None, False
     n_learned = table.n_rows("training") + table.n_rows("validation")
-    _say_target(target, table.n_without_target, settings)
-    classes = None if target.classes is None else (target.classes, target.counts)
-    remarks = on_table(table.ids, n_learned, table.n_rows("test"), settings.test_fraction, classes)
+    if table.n_without_target:
+        say(f"{count(table.n_without_target, 'row')} left out: the target is missing")
+    values = f"values from {target.least:g} to {target.most:g}"
+    holds = values if target.classes is None else count(len(target.classes), "class")
+    say(f"{target.task}: {target.name!r} holds {holds}{'' if settings.task != 'auto' else ' (--task overrides)'}")
+    remarks = on_table(table, n_learned, settings.test_fraction)
     columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
@@ -240,15 +243,6 @@ def _say_columns(columns: list[dict[str, str]], notes: list[str], settings: Sett
     return columns
 
 
-def _say_target(target: Target, n_missing: int, settings: Settings) -> None:
-    if n_missing:
-        say(f"{count(n_missing, 'row')} left out: the target is missing")
-    values = f"values from {target.least:g} to {target.most:g}"
-    found = values if target.classes is None else count(len(target.classes), "class")
-    why = "" if settings.task != "auto" else " (--task overrides)"
-    say(f"{target.task}: {settings.target!r} holds {found}{why}")
-
-
 def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], list[int]]:
     from sklearn.model_selection import train_test_split
 
@@ -296,36 +290,28 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
             say(f"warning: {warning.message}", always=True)
 
 
-def on_table(
-    ids: Sequence[str], n_learned: int, n_test: int, test_fraction: float, classes: tuple[np.ndarray, np.ndarray] | None
-) -> list[str]:
-    """On rows, ids, and classes with the number of rows to learn from that have them; None for a regression."""
-    found = []
+def on_table(table: Any, n_learned: int, test_fraction: float) -> list[str]:
+    """On few rows, ids, and classes: many of them, rare ones, and names that look alike."""
+    found, target, ids = [], table.target, table.ids
+    names, counts = (np.empty(0, dtype=int), ()) if target.classes is None else (target.classes, target.counts)
     if n_learned < FEW_ROWS:
         found.append(f"warning: only {count(n_learned, 'training row')}: results will be unreliable")
-    if test_fraction and not n_test:
+    if test_fraction and not table.n_rows("test"):
         found.append("warning: no rows are held out to test the model, so its quality on new rows is unknown")
-    n = 0 if classes is None else len(classes[0])
-    if n > n_learned / 2:
-        found.append(f"warning: {n:,} classes in {n_learned:,} rows; to predict a number, pass --task regression")
+    if len(names) > n_learned / 2:
+        many = f"{len(names):,} classes in {n_learned:,} rows"
+        found.append(f"warning: {many}; to predict a number, pass --task regression")
     if ids and n_learned >= FEW_ROWS:
         drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])
-        found.append(
-            f"{listed(ids)} holds a different whole number in each row; if that is an id, leave it out: {drop}"
-        )
-    return found + ([] if classes is None else _on_classes(*classes))
-
-
-def _on_classes(classes: np.ndarray, counts: np.ndarray) -> list[str]:
-    """Of classes and the number of rows to learn from that have them: rare ones, and names that look alike."""
-    rare = [f"{str(name)!r} ({n:.0f})" for name, n in zip(classes, counts, strict=True) if n < FEW_OF_CLASS]
-    found = []
+        why = "holds a different whole number in each row"
+        found.append(f"{listed(ids)} {why}; if that is an id, leave it out: {drop}")
+    rare = [f"{str(name)!r} ({n:.0f})" for name, n in zip(names, counts, strict=True) if n < FEW_OF_CLASS]
     if rare:
         more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""
         has, them = ("has", "it") if len(rare) == 1 else ("have", "them")
-        which = f"{len(rare):,} of {len(classes):,} classes {has} fewer than {FEW_OF_CLASS} training rows"
+        which = f"{len(rare):,} of {len(names):,} classes {has} fewer than {FEW_OF_CLASS} training rows"
         found.append(f"warning: {which}: {', '.join(rare[:MOST_NAMED])}{more}; the model will rarely predict {them}")
-    for group in alike(classes.tolist()) if classes.dtype.kind == "U" else ():
+    for group in alike(list(map(str, names))) if names.dtype.kind == "U" else ():
         found.append(f"warning: the classes {listed(group)} look alike; if they mean the same, give them one name")
     return found
 

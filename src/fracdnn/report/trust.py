@@ -31,8 +31,6 @@ _UNFINISHED = {
     "time limit": ("it reached its time limit", "more time"),
     "interrupted": ("it was interrupted", "more time"),
 }
-# A warning, and what to try.
-Findings = Iterator[tuple[str, str]]
 
 
 def verdict(subject: Subject) -> str:
@@ -64,25 +62,44 @@ def headline(subject: Subject) -> str:
 
 
 def tiles(subject: Subject) -> list[Tile]:
-    scores = _class_tiles(subject) if subject.classifies else _value_tiles(subject)
-    shape = ("Held-out rows", f"{subject.n:,}", f"from {count(len(subject.columns), 'column')}")
+    """Scores; how often the true answer lies in what is to hold it nine times in ten; the number of rows."""
+    estimator, n = subject.estimator, subject.n
     # Where no rows were held out in training, sets and intervals are not calibrated.
-    return [*scores, *([_coverage_tile(subject)] if subject.estimator.calibration_ is not None else []), shape]
-
-
-def _coverage_tile(subject: Subject) -> Tile:
-    """How often the true answer lies in what is to hold it nine times in ten."""
+    inside, size = None, np.zeros(n)
     if subject.classifies:
-        sets = subject.estimator.predict_sets(subject.X, LEVEL)
-        known = subject.codes < sets.shape[1]
-        inside = sets[np.arange(subject.n), np.where(known, subject.codes, 0)] & known
-        words, size = ("90% sets", "contain the true class; mean size"), sets.sum(1)
+        classes, accuracy, loss = estimator.classes_, float((subject.predicted == subject.y).mean()), "undefined"
+        if len(subject.labels) == len(classes) > 1:  # no class that the training has not seen
+            loss = number(log_loss(subject.y, subject.probabilities, labels=classes))
+        low, high = (number(end, 3) for end in interval(subject))
+        areas = [each.area for each in ranked(subject)]  # of one class against the rest
+        scores = [
+            ("Accuracy", number(accuracy), f"95% interval: {low} to {high}"),
+            ("Log-loss", loss, f"baseline (class frequencies): {number(entropy(np.bincount(subject.codes)))}"),
+            *([("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
+            ("Calibration error", number(subject.reliability.error), f"ECE, {BINS} bins; 0 is perfect"),
+        ]
+        words = ("90% sets", "contain the true class; mean size")
+        if estimator.calibration_ is not None:
+            sets = np.pad(estimator.predict_sets(subject.X, LEVEL), ((0, 0), (0, len(subject.labels) - len(classes))))
+            inside, size = sets[np.arange(n), subject.codes], sets.sum(1)
     else:
-        ends = subject.estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-        low, high = np.moveaxis(ends.reshape(*subject.y.shape, 2), -1, 0)
-        inside, size = (subject.y >= low) & (subject.y <= high), high - low
-        words = "90% intervals", "contain the value; mean width"
-    return (words[0], share(float(inside.mean())), f"{words[1]} {number(float(size.mean()))}")
+        beside, sizes = "1 is perfect, 0 no better than the mean", np.abs(subject.residuals)
+        if subject.varies:
+            beside = "95% interval: {} to {}".format(*map(number, interval(subject)))
+        scores = [
+            ("R²", number(r2_score(subject.y, subject.predicted)) if n > 1 else "undefined", beside),
+            ("RMSE", number(_rmse(sizes)), f"baseline (mean): {number(_rmse(subject.y - subject.y.mean(0)))}"),
+            ("Median error", number(float(np.median(sizes))), "half of the errors are smaller"),
+            ("Mean error", number(float(sizes.mean())), "MAE"),
+        ]
+        words = ("90% intervals", "contain the value; mean width")
+        if estimator.calibration_ is not None:
+            ends = estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+            lower, upper = np.moveaxis(ends.reshape(*subject.y.shape, 2), -1, 0)
+            inside, size = (subject.y >= lower) & (subject.y <= upper), upper - lower
+    if inside is not None:
+        scores.append((words[0], share(float(inside.mean())), f"{words[1]} {number(float(size.mean()))}"))
+    return [*scores, ("Held-out rows", f"{n:,}", f"from {count(len(subject.columns), 'column')}")]
 
 
 def chance(subject: Subject) -> float:
@@ -119,34 +136,8 @@ def interval(subject: Subject) -> tuple[float, float]:
     return binomtest(int((subject.predicted == subject.y).sum()), subject.n).proportion_ci(method="wilson")
 
 
-def _class_tiles(subject: Subject) -> list[Tile]:
-    known, loss = subject.estimator.classes_, "undefined"
-    if len(subject.labels) == len(known) > 1:  # no class that the training has not seen
-        loss = number(log_loss(subject.y, subject.probabilities, labels=known))
-    low, high = (number(end, 3) for end in interval(subject))
-    areas = [each.area for each in ranked(subject)]  # of one class against the rest
-    return [
-        ("Accuracy", number(float((subject.predicted == subject.y).mean())), f"95% interval: {low} to {high}"),
-        ("Log-loss", loss, f"baseline (class frequencies): {number(entropy(np.bincount(subject.codes)))}"),
-        *([("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
-        ("Calibration error", number(subject.reliability.error), f"ECE, {BINS} bins; 0 is perfect"),
-    ]
-
-
-def _value_tiles(subject: Subject) -> list[Tile]:
-    beside, sizes = "1 is perfect, 0 no better than the mean", np.abs(subject.residuals)
-    if subject.varies:
-        beside = "95% interval: {} to {}".format(*map(number, interval(subject)))
-    return [
-        ("R²", number(r2_score(subject.y, subject.predicted)) if subject.n > 1 else "undefined", beside),
-        ("RMSE", number(_rmse(sizes)), f"baseline (mean): {number(_rmse(subject.y - subject.y.mean(0)))}"),
-        ("Median error", number(float(np.median(sizes))), "half of the errors are smaller"),
-        ("Mean error", number(float(sizes.mean())), "MAE"),
-    ]
-
-
 def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    found = [*_on_columns(subject, importances, columns), *_on_rows(subject), *_on_fit(subject)]
+    found = list(_findings(subject, importances, columns))
     usual = "Predict new rows, and compare some predictions with what you know."
     if len(subject.columns) > 1:
         usual = f"Check below whether the columns that the model relies on make sense. {usual}"
@@ -161,7 +152,10 @@ def _named(names: Sequence[object]) -> str:
     return ", ".join(f"“{name}”" for name in names[:MOST_NAMED]) + more
 
 
-def _on_columns(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> Findings:
+def _findings(
+    subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Warnings with what to try, on columns, rows, and the fit."""
     if leak := dominant(subject, importances):
         remedy = f"Check that “{leak}” is known before the target and is not a copy of it; otherwise train without it."
         yield f"Possible leak: column “{leak}” explains nearly everything by itself.", remedy
@@ -172,17 +166,6 @@ def _on_columns(subject: Subject, importances: Importances, columns: Sequence[Ma
     if left := [row[0] for row in rows if "dropped" not in row[-1]]:
         remedy = "Read below why columns were left out, and bring back those that matter."
         yield f"{count(len(left), 'column')} left out: {_named(left)}.", remedy
-
-
-def like_ids(subject: Subject) -> list[str]:
-    """The columns in use that hold a different whole number in each of 20 rows or more."""
-    if subject.n < LEAST_IDS:
-        return []
-    values = {name: subject.X[:, places[0]] for name, places in subject.columns.items()}
-    return [name for name, x in values.items() if (x == np.floor(x)).all() and len(np.unique(x)) == subject.n]
-
-
-def _on_rows(subject: Subject) -> Findings:
     if subject.n < FEW_ROWS:
         text = f"Few held-out rows: {subject.n}"
         if subject.classifies or subject.varies:
@@ -190,18 +173,14 @@ def _on_rows(subject: Subject) -> Findings:
             score = "the accuracy" if subject.classifies else "R²"
             text += f", so {score} may be anywhere from {low} to {high}"
         yield f"{text}.", "Test on more rows: hold out more of them, or use cross-validation."
-    if not subject.classifies:
-        return
-    counts, known = np.bincount(subject.codes, minlength=len(subject.labels)), len(subject.estimator.classes_)
-    if rare := [label for label, n in zip(subject.labels[:known], counts, strict=False) if n < FEW_OF_CLASS]:
+    labels, known = (subject.labels, len(subject.estimator.classes_)) if subject.classifies else ([], 0)
+    counts = np.bincount(subject.codes, minlength=len(labels)) if labels else ()
+    if rare := [label for label, n in zip(labels[:known], counts, strict=False) if n < FEW_OF_CLASS]:
         remedy = "Collect more rows of rare classes, or merge them: their precision and recall are uncertain."
         yield f"Rare classes, with fewer than {FEW_OF_CLASS} held-out rows: {_named(rare)}.", remedy
-    if new := subject.labels[known:]:
+    if new := labels[known:]:
         remedy = "Train again with rows of every class."
         yield f"Never in the training rows, so never predicted: {_named(new)}.", remedy
-
-
-def _on_fit(subject: Subject) -> Findings:
     if verdict(subject) in (UNCLEAR, NO_BETTER):
         remedy = "Check the target column, add columns that may explain it, or search for better settings."
         yield "The model is not clearly better than a constant answer.", remedy
@@ -212,3 +191,11 @@ def _on_fit(subject: Subject) -> Findings:
     if subject.estimator.history_.status in _UNFINISHED:
         why, remedy = _UNFINISHED[subject.estimator.history_.status]
         yield f"Training did not finish: {why}.", f"Train again with {remedy}."
+
+
+def like_ids(subject: Subject) -> list[str]:
+    """The columns in use that hold a different whole number in each of 20 rows or more."""
+    if subject.n < LEAST_IDS:
+        return []
+    values = {name: subject.X[:, places[0]] for name, places in subject.columns.items()}
+    return [name for name, x in values.items() if (x == np.floor(x)).all() and len(np.unique(x)) == subject.n]
