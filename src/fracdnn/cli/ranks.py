@@ -38,7 +38,13 @@ def process_group(timeout: float) -> Iterator[None]:
         store, _, _ = next(iter(distributed.rendezvous("env://", timeout=limit)))  # type: ignore[attr-defined]
         name = _agreed_name(store, rank, count, timeout)
         own = distributed.PrefixStore(name, store)  # type: ignore[attr-defined]
-        distributed.init_process_group(_backend(), store=own, rank=rank, world_size=count, timeout=limit)
+        gpus, backend = torch.cuda.device_count() if torch.cuda.is_available() else 0, "gloo"
+        if gpus:  # each process takes one; NCCL adds up where each has one of its own, else gloo
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
+            os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that a rank that hangs is an error here
+            if processes_here() <= gpus and distributed.is_nccl_available():
+                backend = "cpu:gloo,cuda:nccl"
+        distributed.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=limit)
     except RuntimeError as error:
         words = " ".join(str(error).split())[:120]
         raise RankError(
@@ -85,13 +91,3 @@ def check_ranks(source: str) -> None:
     """Refuse a table that only one process can read."""
     if not together.is_alone() and source == "-":
         fail("DATA must be a file if several processes run, because all of them read it, got -; save the table first")
-
-
-def _backend() -> str:
-    """Each process takes a GPU where there are any; NCCL adds up where each has one of its own, else gloo."""
-    if not torch.cuda.is_available():
-        return "gloo"
-    gpus = torch.cuda.device_count()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
-    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that a rank that hangs is an error here
-    return "cpu:gloo,cuda:nccl" if processes_here() <= gpus and distributed.is_nccl_available() else "gloo"

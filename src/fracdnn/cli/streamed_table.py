@@ -48,26 +48,21 @@ def is_too_large(source: str, limit: str | float | None) -> bool:
     found = re.search(r"MemAvailable:\s+(\d+) kB", table.read_text()) if table.exists() else None
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = (1024 * int(found[1]) if found else pages // 2) // (2 * processes_here())
-    needed, most = needed_bytes(source), free if limit is None else bytes_of(limit)
-    if needed > most:
-        taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
-        say(f"streaming: {source} {taken}")
-    return needed > most
-
-
-def needed_bytes(source: str) -> int:
-    """About what training on the whole table would take; a sheet, which cannot be streamed, counts as 0."""
     require("polars")
-    total = 0
+    content = 0  # in bytes; a sheet, which cannot be streamed, counts as 0
     for file in files_of(source):
         ending = ending_of(file)
         if ending == ".parquet":
             with readable(file, ending):
                 scan = pl.scan_parquet(file, glob=False)
-                total += 8 * len(scan.collect_schema()) * scan.select(pl.len()).collect().item()
+                content += 8 * len(scan.collect_schema()) * scan.select(pl.len()).collect().item()
         elif ending != ".xlsx":
-            total += Path(file).stat().st_size * (_COMPRESSION if ending.endswith(".gz") else 1)
-    return _COPIES * total
+            content += Path(file).stat().st_size * (_COMPRESSION if ending.endswith(".gz") else 1)
+    needed, most = _COPIES * content, free if limit is None else bytes_of(limit)
+    if needed > most:
+        taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
+        say(f"streaming: {source} {taken}")
+    return needed > most
 
 
 def shown_bytes(n: float) -> str:

@@ -105,7 +105,13 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
         with together.joint("writing the model"):
             if together.is_first():
                 model.details.update(training=record, source=source)
-                paths = _finish(model, held_out, places, as_json)
+                summary = model.details["summary"]
+                if len(held_out):
+                    X, y = model.features(held_out), true_answers(model, target_column(held_out, model.target))
+                    summary["verdict"] = headline(subject_of(model.estimator, replace(X, unseen={}), y))
+                remedy = f"free some space; then {_then(model.estimator)}"
+                paths = write_results(model, held_out, places, remedy)
+                tell_results(summary, paths, as_json)
         estimator, status = model.estimator, model.estimator.history_.status
         if own is not None and status not in UNFINISHED and together.is_first():
             runs.remove(files_of(own))  # which are ours, and done with
@@ -161,24 +167,18 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     model = TableModel(estimator, target.name, details)
     if not is_streamed:
         X, y = table.rows["training"]
-        for remark in on_outliers(target.name, y, estimator):
-            say(remark)
+        low, high = getattr(estimator, "target_limits_", np.zeros((2, 1)))[:, 0]  # a classifier has none
+        if n_far := int(((y < low) | (y > high)).sum()) if target.classes is None else 0:
+            many = (
+                f"{quoted(target.name)} is more than {estimator.outlier_limit:g} spreads from its median in {n_far:,}"
+            )
+            clipped = f"clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"
+            say(f"{many} of {len(y):,} training rows, where it is {clipped}")
         details["rows_learned"] = hashes_text(X.inputs)
     found, tested = (table.scores(model, role) for role in ("training", "test"))
     if found is not None:  # as on the first process
         details |= {"summary": _summary(model, list(table.left_out), found, tested, trials), "versions": versions()}
     return model, table.held_out, search_cut_short
-
-
-def _finish(model: TableModel, rows: "pl.DataFrame", places: Places, as_json: bool) -> dict[str, str]:
-    """Write the model and tell of it; where it is."""
-    summary = model.details["summary"]
-    if len(rows):
-        X, y = replace(model.features(rows), unseen={}), true_answers(model, target_column(rows, model.target))
-        summary["verdict"] = headline(subject_of(model.estimator, X, y))
-    paths = write_results(model, rows, places, f"free some space; then {_then(model.estimator)}")
-    tell_results(summary, paths, as_json)
-    return paths
 
 
 def _then(estimator: Any) -> str:
@@ -325,18 +325,6 @@ def on_target(name: str, y: np.ndarray) -> list[str]:
         f"{quoted(name)} spans orders of magnitude, so its largest values dominate the errors; if relative errors "
         f"matter, add a column with its logarithm, pass that as --target, and leave this one out: --drop {quoted(name)}"
     ]
-
-
-def on_outliers(name: str, y: np.ndarray, estimator: Any) -> list[str]:
-    """Of values that a fitted estimator took as its `outlier_limit`; a classifier has none."""
-    if not hasattr(estimator, "target_limits_"):
-        return []
-    low, high = estimator.target_limits_[:, 0]
-    n = int(((y < low) | (y > high)).sum())
-    if not n:
-        return []
-    far = f"{quoted(name)} is more than {estimator.outlier_limit:g} spreads from its median in {n:,} of {len(y):,}"
-    return [f"{far} training rows, where it is clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"]
 
 
 def is_like_a_price(y: np.ndarray) -> bool:

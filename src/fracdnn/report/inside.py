@@ -125,18 +125,26 @@ def flow_plot(subject: Subject) -> Plot:
         return plot
     places, titles, seen = _places(flow, subject, shown[order])
     values = np.ascontiguousarray(places.transpose(0, 2, 1), dtype="<f4")
-    plot.data = _traces(subject, shown)
+    if subject.classifies:
+        hover, plot.key = "%{x:.3g}, %{y:.3g}<extra>%{fullData.name}</extra>", plots.class_key(subject.labels)
+        plot.data = [{**class_trace(subject, k, 7), "hovertemplate": hover} for k in range(len(subject.labels))]
+        colored, far = "class", ""
+    else:
+        observed, hover = subject.y[shown, 0], "%{x:.3g}, %{y:.3g}<extra>observed %{marker.color:.4g}</extra>"
+        low, high = plots.color_ends(observed)
+        marker = {"color": numbers(observed), "colorscale": "Viridis", "cmin": low, "cmax": high, "size": 7}
+        marker |= {"line": OUTLINE, "colorbar": plots.bar("observed")}
+        plot.data = [{"mode": "markers", "name": "", "marker": marker, "hovertemplate": hover}]
+        colored, far = "value", plots.describe_colors(observed)
     # Ranges of all states, so that the axes stay as the points move.
     across, up = (axis(title, range=padded(places[:, :, k])) for k, title in enumerate(titles))
     plot.layout = {"showlegend": False, "xaxis": across, "yaxis": up}
-    plot.key = plots.class_key(subject.labels) if subject.classifies else None
     plot.states = {
         "layers": states.tolist(),
         "sizes": [int((codes == k).sum()) for k in range(len(plot.data))],
         "values": base64.b64encode(values.tobytes()).decode("ascii"),
     }
     thinned = "" if len(states) == subject.shape.n_layers + 1 else f" The slider stops at {len(states)} states."
-    colored, far = ("class", "") if subject.classifies else ("value", plots.describe_colors(subject.y[shown, 0]))
     plot.caption = (
         f"Where the held-out samples are after each layer, colored by observed {colored}: {seen}. Move the slider or "
         f"press play.{subject.first_member} {far}{plots.shown_note(subject, shown)}{thinned}"
@@ -166,16 +174,6 @@ def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np
     else:
         seen = "the predicted value grows to the right" if across else "the plane in which the outputs change most"
     return places, titles, f"{seen}; earlier states are drawn as if the network ended there"
-
-
-def _traces(subject: Subject, shown: np.ndarray) -> list[dict[str, Any]]:
-    hover = "%{x:.3g}, %{y:.3g}<extra>%{fullData.name}</extra>"
-    if subject.classifies:
-        return [{**class_trace(subject, k, 7), "hovertemplate": hover} for k in range(len(subject.labels))]
-    low, high = plots.color_ends(subject.y[shown, 0])
-    marker = {"color": numbers(subject.y[shown, 0]), "colorscale": "Viridis", "cmin": low, "cmax": high}
-    marker |= {"size": 7, "line": OUTLINE, "colorbar": plots.bar("observed")}
-    return [{"mode": "markers", "name": "", "marker": marker, "hovertemplate": hover}]
 
 
 def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]:
