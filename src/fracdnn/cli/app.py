@@ -132,8 +132,6 @@ def _with_options() -> Any:
 
 
 class _Train(TyperCommand):
-    """`train`, whose help shows some options or all."""
-
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         is_short = "--help" in args
         for option in self.params[1:]:

@@ -172,7 +172,6 @@ def write_results(model: TableModel, held_out: "pl.DataFrame", places: Places, r
 
 
 def tell_results(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
-    """Print what a model reached and where it is."""
     if as_json:
         typer.echo(json.dumps({**summary, **paths}))
         return

@@ -169,11 +169,9 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
         X, y = table.rows["training"]
         low, high = getattr(estimator, "target_limits_", np.zeros((2, 1)))[:, 0]  # a classifier has none
         if n_far := int(((y < low) | (y > high)).sum()) if target.classes is None else 0:
-            many = (
-                f"{quoted(target.name)} is more than {estimator.outlier_limit:g} spreads from its median in {n_far:,}"
-            )
+            far = f"{quoted(target.name)} is more than {estimator.outlier_limit:g} spreads from its median in {n_far:,}"
             clipped = f"clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"
-            say(f"{many} of {len(y):,} training rows, where it is {clipped}")
+            say(f"{far} of {len(y):,} training rows, where it is {clipped}")
         details["rows_learned"] = hashes_text(X.inputs)
     found, tested = (table.scores(model, role) for role in ("training", "test"))
     if found is not None:  # as on the first process

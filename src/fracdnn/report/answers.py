@@ -217,10 +217,12 @@ def prediction_plot(subject: Subject) -> Plot:
     hover, diagonal = "observed %{x:.4g}<br>predicted %{y:.4g}", plots.dashed(padded(ends), padded(ends), name="equal")
     dots, seen = _dots(subject, subject.y, subject.predicted, (ends, ends), hover)
     caption = f"Each dot is a held-out sample; on the dashed line a prediction is exact. {seen}"
-    axes = {"xaxis": axis("observed", range=padded(ends)), "yaxis": axis("predicted", range=padded(ends))}
-    return Plot(
-        "prediction", "Observed and predicted", caption, [diagonal, *dots], {**axes, "showlegend": len(dots) > 1}
-    )
+    axes: dict[str, Any] = {
+        "xaxis": axis("observed", range=padded(ends)),
+        "yaxis": axis("predicted", range=padded(ends)),
+    }
+    axes["showlegend"] = len(dots) > 1
+    return Plot("prediction", "Observed and predicted", caption, [diagonal, *dots], axes)
 
 
 def residual_plot(subject: Subject) -> Plot:
@@ -260,7 +262,6 @@ def deviations(left: np.ndarray) -> np.ndarray:
 
 
 def outliers(subject: Subject) -> np.ndarray:
-    """Which residuals [n, n_outputs] are far from the others."""
     return deviations(subject.residuals) > FAR
 
 
@@ -275,11 +276,9 @@ def _dots(
     """A trace for each output, where some are `far` each in its color; and how many dots are not seen."""
     shown, found = subject.shown(SHOWN // y.shape[1]), []
     for k in range(y.shape[1]):
-        style = class_style(k)
-        colors = style["color"]
+        marker: dict[str, Any] = {**class_style(k), "size": 6, "opacity": 0.75, "line": OUTLINE}
         if far is not None and far[shown].any():
-            colors = np.where(far[shown, k], VERMILION, colors).tolist()
-        marker = {"color": colors, "symbol": style["symbol"], "size": 6, "opacity": 0.75, "line": OUTLINE}
+            marker["color"] = np.where(far[shown, k], VERMILION, marker["color"]).tolist()
         name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
         dots = scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover)
         found.append(dots if far is None else dots | {"text": [label(subject.row_name(i)) for i in shown]})

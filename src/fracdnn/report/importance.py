@@ -69,7 +69,6 @@ def measured(subject: Subject) -> Importances:
 
 
 def importance_plot(subject: Subject, found: Importances) -> Plot:
-    """The most important columns as bars, the first at the top, with the deviation over shuffles."""
     if found.why_not:
         return Plot("importance", "Importance of columns", note=found.why_not)
     order = np.argsort(-found.mean, kind="stable")[:MOST_BARS]
@@ -138,8 +137,7 @@ def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:
     if subject.classifies:
         constant = 1.0 - np.unique(y, return_counts=True)[1].max() / len(y)
         return 1.0 - float((answers != y).mean()) / constant if constant else 0.0
-    constant = float(((y - y.mean(0)) ** 2).sum())
-    return 1.0 - float(((y - answers.reshape(y.shape)) ** 2).sum()) / constant if constant else 0.0
+    return float(r2_score(y, answers, multioutput="variance_weighted"))
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def _class_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
     cells |= {"z": np.round(winner + 0.998 * sureness + 0.001, 3).reshape(CELLS, CELLS).tolist()}
     scale: list[list[Any]] = []
     for k in range(n_classes):  # from faint to full within each class, with a jump between classes
-        rgb = ",".join(map(str, plots.channels(class_style(k)["color"])))
+        rgb = ",".join(map(str, bytes.fromhex(class_style(k)["color"][1:])))
         scale += [[k / n_classes, f"rgba({rgb},{FAINT})"], [(k + 1) / n_classes, f"rgba({rgb},{FULL})"]]
     cells |= {"zmin": 0, "zmax": n_classes, "colorscale": scale, "showscale": False}
     cells |= {"text": texts.reshape(CELLS, CELLS).tolist(), "hovertemplate": "%{text}<extra>region</extra>"}
@@ -77,7 +77,7 @@ def _class_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
         mine = shown[subject.codes[shown] == k]
         answers = [f"true {name}<br>predicted {names[p]}" for p in predicted[mine]]
         samples = scatter("markers", *subject.X[mine].T, text=answers, hovertemplate="%{text}<extra></extra>")
-        plot.data.append(class_trace(subject, k, 7) | samples)
+        plot.data.append(class_trace(subject, k) | samples)
     plot.caption = (
         f"The class predicted at each place; the stronger the color, the higher its probability. Marks are "
         f"held-out samples in the color of their true class. {plots.shown_note(subject, shown)}"
@@ -103,10 +103,9 @@ def _value_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[
     return plot
 
 
-def class_trace(subject: Subject, k: int, size: float) -> dict[str, Any]:
+def class_trace(subject: Subject, k: int) -> dict[str, Any]:
     """The markers of class k, without places; `meta` lets the key switch them."""
-    style = class_style(k)
-    marker = {"color": style["color"], "symbol": style["symbol"], "size": size, "line": OUTLINE}
+    marker = class_style(k) | {"size": 7, "line": OUTLINE}
     return {"mode": "markers", "name": label(subject.labels[k]), "meta": k, "marker": marker}
 
 
@@ -127,7 +126,7 @@ def flow_plot(subject: Subject) -> Plot:
     values = np.ascontiguousarray(places.transpose(0, 2, 1), dtype="<f4")
     if subject.classifies:
         hover, plot.key = "%{x:.3g}, %{y:.3g}<extra>%{fullData.name}</extra>", plots.class_key(subject.labels)
-        plot.data = [{**class_trace(subject, k, 7), "hovertemplate": hover} for k in range(len(subject.labels))]
+        plot.data = [{**class_trace(subject, k), "hovertemplate": hover} for k in range(len(subject.labels))]
         colored, far = "class", ""
     else:
         observed, hover = subject.y[shown, 0], "%{x:.3g}, %{y:.3g}<extra>observed %{marker.color:.4g}</extra>"
@@ -245,7 +244,6 @@ def why_ended(history: History) -> str:
 
 
 def training_plot(subject: Subject) -> Plot:
-    """Loss on a log axis above, accuracy below where it was recorded."""
     plot, history = Plot("training", "Training"), subject.estimator.history_
     if not history.records:
         plot.note = "Training ended before its first iteration, so there is no curve to show."

@@ -131,16 +131,12 @@ def class_style(k: int) -> dict[str, str]:
     """Color and shape of class k: eight colors, then lighter and darker ones, each round with its own shape."""
     turn, place = divmod(k, len(PALETTE))
     toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]  # white, black
-    color = "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(PALETTE[place])).hex()
+    color = "#" + bytes(round(part * (1 - share) + toward * share) for part in bytes.fromhex(PALETTE[place][1:])).hex()
     return {"color": color, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
 
 
 def class_key(labels: list[Any]) -> list[dict[str, str]]:
     return [{"name": str(name), "place": str(k), **class_style(k)} for k, name in enumerate(labels)]
-
-
-def channels(color: str) -> list[int]:
-    return list(bytes.fromhex(color[1:]))
 
 
 def shown_note(subject: Subject, shown: np.ndarray) -> str:

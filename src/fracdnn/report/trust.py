@@ -46,7 +46,6 @@ def verdict(subject: Subject) -> str:
 
 
 def headline(subject: Subject) -> str:
-    """The verdict with the scores that it compares."""
     rows = count(subject.n, "held-out row")
     if subject.classifies:
         counts = np.bincount(subject.codes)
