@@ -39,7 +39,16 @@ def run_fit(
     [(kind, text)] = given.items()
     names, columns = _numbers(data, encoding)
     model, start, t, values = _posed(kind, str(text), columns, has_sigma=sigma is not None)
-    error: Any = ("modulus" if np.iscomplexobj(values) else None) if sigma is None else _sigma(sigma, names, columns)
+    error: Any = ("modulus" if np.iscomplexobj(values) else None) if sigma is None else sigma
+    if sigma in names:
+        error = columns[names.index(sigma)]
+    elif sigma not in (None, "modulus"):
+        error = _number(sigma, comma=False)
+        if math.isnan(error):
+            raise InvalidArgumentError(
+                f"--sigma must be a number, 'modulus' or one of the columns {', '.join(names)}, got {sigma!r}; "
+                f"pass one of these"
+            )
     result = fit(model, start, t, values, error, **options)
     if out is not None:
         with written(out):
@@ -54,16 +63,6 @@ def run_fit(
         say(warning, always=True)
     if out is not None:
         say(f"report: {out}")
-
-
-def _sigma(text: str, names: list[str], columns: list[np.ndarray]) -> Any:
-    number = _number(text, comma=False)
-    if text not in ("modulus", *names) and math.isnan(number):
-        raise InvalidArgumentError(
-            f"--sigma must be a number, 'modulus' or one of the columns {', '.join(names)}, got {text!r}; "
-            f"pass one of these"
-        )
-    return columns[names.index(text)] if text in names else text if text == "modulus" else number
 
 
 def _posed(kind: str, text: str, columns: list[np.ndarray], *, has_sigma: bool) -> tuple[Any, Any, np.ndarray, Any]:

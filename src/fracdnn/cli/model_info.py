@@ -35,7 +35,24 @@ def info(path: Path, *, as_json: bool) -> None:
     require("sklearn")  # as everything else that takes a model does
     file = read_model(path)
     with checked(path, "model"):
-        document = _described(path, file)
+        details, history, order = file["table"]["details"], file["history"], file["network"]["options"]["order"]
+        if file["network"]["options"]["learn_order"]:  # the mean of all members, which the training told
+            order = (details.get("summary") or {}).get("order")
+        if order is None:
+            from fracdnn.tabular import load
+
+            order = load(path).estimator.order_
+        document = {
+            "estimator": file["estimator"],
+            "target": file["table"]["target"],
+            "classes": file["classes"]["values"] if "classes" in file else None,
+            "columns": file["encoding"],
+            "network": {**file["network"]["options"], "order": order},
+            "members": 1 + len(file["members"]),
+            "temperature": file["temperature"],
+            "training": {"iterations": len(history["records"]), "loss": file["loss"], "status": history["status"]},
+            "details": {name: value for name, value in details.items() if name != "rows_learned"},
+        }
         columns = [from_document(column) for column in file["encoding"]]
         lines = _lines(document)
     if as_json:
@@ -44,27 +61,6 @@ def info(path: Path, *, as_json: bool) -> None:
     tell_facts(lines)
     rows = ([column.name, column.kind, _column_values(column)] for column in columns)
     show_table("columns it expects, in any order", ("column", "kind", "values"), rows, justify="left")
-
-
-def _described(path: Path, file: dict[str, Any]) -> dict[str, Any]:
-    details, history, order = file["table"]["details"], file["history"], file["network"]["options"]["order"]
-    if file["network"]["options"]["learn_order"]:  # the mean of all members, which the training told
-        order = (details.get("summary") or {}).get("order")
-    if order is None:
-        from fracdnn.tabular import load
-
-        order = load(path).estimator.order_
-    return {
-        "estimator": file["estimator"],
-        "target": file["table"]["target"],
-        "classes": file["classes"]["values"] if "classes" in file else None,
-        "columns": file["encoding"],
-        "network": {**file["network"]["options"], "order": order},
-        "members": 1 + len(file["members"]),
-        "temperature": file["temperature"],
-        "training": {"iterations": len(history["records"]), "loss": file["loss"], "status": history["status"]},
-        "details": {name: value for name, value in details.items() if name != "rows_learned"},
-    }
 
 
 def _lines(document: dict[str, Any]) -> dict[str, str]:

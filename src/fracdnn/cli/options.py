@@ -5,7 +5,6 @@ import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -19,7 +18,6 @@ from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.parameters import (
     AUTO,
     BOOLEAN,
-    LOCAL_PARAMETERS,
     POSITIVE,
     SEED,
     ClassifierParameters,
@@ -74,15 +72,6 @@ class Settings:
     sheet: str | None = parameter([None, str], "The sheet of an .xlsx file. Default: the first one.", default=None)
     timeout: float = parameter([POSITIVE], "Under torchrun: seconds to wait for another process.", default=TIMEOUT)
     parameters: dict[str, Any] = parameter([dict], "The estimator's parameters.", default=None)
-
-    def document(self) -> dict[str, Any]:
-        """Those that say what is learned, with defaults."""
-        from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-
-        own = asdict(self)
-        given = FractionalRegressor().get_params() | FractionalClassifier().get_params() | own.pop("parameters")
-        others = ("jobs", "memory_limit", "timeout", "start_over", *LOCAL_PARAMETERS, "checkpoint_every", "max_time")
-        return {name: value for name, value in (own | given).items() if name not in others}
 
 
 Encoding = Annotated[str, typer.Option(help=Settings._parameter_meanings["encoding"])]

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from errno import EACCES, EAGAIN
 from itertools import takewhile
 from pathlib import Path
@@ -17,12 +18,15 @@ from typing import IO, Any
 import typer
 
 from fracdnn.cli.messages import fail, say, tell_facts, written
+from fracdnn.cli.options import Settings
 from fracdnn.cli.places import HELD_OUT, LOCK, Places, place_for
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import FileContentError
 from fracdnn.files import write_whole
+from fracdnn.parameters import LOCAL_PARAMETERS
 from fracdnn.report.texts import SCORES, number
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.reading import files_of as files_of_table
@@ -74,14 +78,16 @@ def say_resumed(path: str | None) -> None:
     say(f"--resume continues after iteration {found.progress[0]}{member}: {found.path}{where}")
 
 
-def training_record(source: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What tells a training from others, kept in its model: settings, and a hash of the table but from a pipe."""
-    digest = hashlib.sha256()
+def training_record(source: str, settings: Settings) -> dict[str, Any]:
+    """What tells a training from others, kept in its model: settings with defaults, and a hash of the table."""
+    digest, own = hashlib.sha256(), asdict(settings)
     for file in files_of_table(source) if source != "-" else ():
         with Path(file).open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
-    data = "-" if source == "-" else digest.hexdigest()
-    return json.loads(json.dumps({"data": data, **settings}, default=str))
+    own |= FractionalRegressor().get_params() | FractionalClassifier().get_params() | own.pop("parameters")
+    others = ("jobs", "memory_limit", "timeout", "start_over", *LOCAL_PARAMETERS, "checkpoint_every", "max_time")
+    found = {name: value for name, value in own.items() if name not in others}
+    return json.loads(json.dumps({"data": "-" if source == "-" else digest.hexdigest(), **found}, default=str))
 
 
 def finished(path: Path, record: dict[str, Any]) -> TableModel | None:

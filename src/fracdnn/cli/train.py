@@ -91,7 +91,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
                 places.check(source, settings.parameters.get("checkpoint_path"))
                 if places.run is not None:
                     held.enter_context(runs.locked(places.run))
-                record = runs.training_record(source, settings.document())
+                record = runs.training_record(source, settings)
                 if settings.parameters.get("resume") and not (own and files_of(own)):
                     model = runs.finished(places.models[-1], record)
         if together.largest(torch.tensor(int(model is not None)), "whether there is something to do"):

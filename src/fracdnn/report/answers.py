@@ -217,11 +217,8 @@ def prediction_plot(subject: Subject) -> Plot:
     hover, diagonal = "observed %{x:.4g}<br>predicted %{y:.4g}", plots.dashed(padded(ends), padded(ends), name="equal")
     dots, seen = _dots(subject, subject.y, subject.predicted, (ends, ends), hover)
     caption = f"Each dot is a held-out sample; on the dashed line a prediction is exact. {seen}"
-    axes: dict[str, Any] = {
-        "xaxis": axis("observed", range=padded(ends)),
-        "yaxis": axis("predicted", range=padded(ends)),
-    }
-    axes["showlegend"] = len(dots) > 1
+    across, up = (axis(title, range=padded(ends)) for title in ("observed", "predicted"))
+    axes = {"xaxis": across, "yaxis": up, "showlegend": len(dots) > 1}
     return Plot("prediction", "Observed and predicted", caption, [diagonal, *dots], axes)
 
 
