@@ -158,7 +158,8 @@ def _findings(
     if leak := dominant(subject, importances):
         remedy = f"Check that “{leak}” is known before the target and is not a copy of it; otherwise train without it."
         yield f"Possible leak: column “{leak}” explains nearly everything by itself.", remedy
-    if ids := like_ids(subject):
+    cells = {name: subject.X[:, places[0]] for name, places in subject.columns.items() if subject.n >= LEAST_IDS}
+    if ids := [name for name, x in cells.items() if (x == np.floor(x)).all() and len(np.unique(x)) == subject.n]:
         remedy = f"If it is an id, train again without {_named(ids)}."
         yield f"Suspected id: {_named(ids)} holds a different whole number in each row.", remedy
     rows = [list(row.values()) for row in columns if row.get("kind") == "unused"]
@@ -190,11 +191,3 @@ def _findings(
     if subject.estimator.history_.status in _UNFINISHED:
         why, remedy = _UNFINISHED[subject.estimator.history_.status]
         yield f"Training did not finish: {why}.", f"Train again with {remedy}."
-
-
-def like_ids(subject: Subject) -> list[str]:
-    """The columns in use that hold a different whole number in each of 20 rows or more."""
-    if subject.n < LEAST_IDS:
-        return []
-    values = {name: subject.X[:, places[0]] for name, places in subject.columns.items()}
-    return [name for name, x in values.items() if (x == np.floor(x)).all() and len(np.unique(x)) == subject.n]
