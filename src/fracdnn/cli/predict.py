@@ -19,7 +19,7 @@ from fracdnn.cli.metrics import ClassScores, Scores, by_class, over_ranks, rows_
 from fracdnn.cli.model_info import read_model
 from fracdnn.cli.options import ENCODING, check_encoding
 from fracdnn.cli.places import HELD_OUT, MODEL, check_output
-from fracdnn.cli.ranks import check_ranks, process_group
+from fracdnn.cli.ranks import process_group
 from fracdnn.columns.cells import Strays
 from fracdnn.columns.encoding import Encoded
 from fracdnn.columns.late import pl
@@ -52,11 +52,10 @@ class Reading:
     @contextmanager
     def opened(self) -> Iterator[TableModel]:
         check_encoding(self.encoding)
-        with process_group(self.timeout), together.interrupts_noted():
+        with process_group(self.timeout, self.source), together.interrupts_noted():
             with together.joint("loading the model"):
                 read_model(self.path)
                 model = load(self.path)
-                check_ranks(self.source)
                 content = self.path.read_bytes()
             together.check_same(model=content)
             yield model

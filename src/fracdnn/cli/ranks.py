@@ -15,13 +15,12 @@ from torch import distributed
 
 from fracdnn.cli.messages import fail, mute
 from fracdnn.exceptions import RankError
-from fracdnn.training import together
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @contextmanager
-def process_group(timeout: float) -> Iterator[None]:
+def process_group(timeout: float, source: str) -> Iterator[None]:
     """The ranks of torchrun's environment, without it one process; only the first one talks to people.
 
     A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
@@ -33,6 +32,8 @@ def process_group(timeout: float) -> Iterator[None]:
         return
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     mute(rank > 0)
+    if source == "-":
+        fail("DATA must be a file if several processes run, because all of them read it, got -; save the table first")
     limit = timedelta(seconds=timeout)
     try:
         store, _, _ = next(iter(distributed.rendezvous("env://", timeout=limit)))  # type: ignore[attr-defined]
@@ -85,9 +86,3 @@ def _agreed_name(store: Any, rank: int, count: int, timeout: float) -> str:
 
 def processes_here() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-
-
-def check_ranks(source: str) -> None:
-    """Refuse a table that only one process can read."""
-    if not together.is_alone() and source == "-":
-        fail("DATA must be a file if several processes run, because all of them read it, got -; save the table first")

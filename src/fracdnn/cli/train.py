@@ -17,7 +17,7 @@ from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import Scores, hashes_text, scores_of
 from fracdnn.cli.options import Settings
 from fracdnn.cli.places import METRICS, Places
-from fracdnn.cli.ranks import check_ranks, process_group
+from fracdnn.cli.ranks import process_group
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
@@ -84,7 +84,7 @@ class _WholeTable:
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     own = places.own_checkpoint
-    with process_group(settings.timeout), ExitStack() as held:
+    with process_group(settings.timeout, source), ExitStack() as held:
         record, model = {}, None
         with together.joint("looking at the places"):
             if together.is_first():
@@ -139,7 +139,6 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
         is_too_large = streamed_table.is_too_large(source, settings.memory_limit)
         if not together.is_alone() and settings.search:
             fail("--search must run in one process, got several; search first, then pass the settings that it found")
-        check_ranks(source)
     together.check_same(options=repr((vars(settings), places)))
     is_streamed = bool(together.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
     table: Any = (streamed_table.examined if is_streamed else _whole_table)(source, settings)
