@@ -19,7 +19,7 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
-from fracdnn.cli.remarks import is_like_a_price
+from fracdnn.cli.train import is_like_a_price
 from fracdnn.estimators.reliability import calibration_error
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel

@@ -70,6 +70,14 @@ def test_a_table_is_served_until_ctrl_c(tmp_path, browser):
         urlopen(address)
 
 
+def test_a_table_of_four_columns_is_served_as_it_is(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c,d\n" + "1,2,3,u\n4,5,6,v\n" * 6, encoding="utf-8")
+    process, address = started("t.csv", "--port", "0", "--no-browser", cwd=tmp_path)
+    with urlopen(f"{address}table.json") as answer:
+        assert json.load(answer)["csv"].startswith("a,b,c,d\n1,2,3,u\n")
+    assert ended(process) == (0, "", "fracdnn: the playground is closed\n")
+
+
 def test_without_a_table_torch_is_not_needed(tmp_path):
     blocked = (
         "import sys; sys.modules.update(torch=None, polars=None, numpy=None); from fracdnn.cli import main; main()"

@@ -3,7 +3,7 @@
 import pytest
 from scipy.stats import binomtest
 
-from fracdnn.report.classes import reliability_plot
+from fracdnn.report.answers import reliability_plot
 from tests.report.samples import classified
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fracdnn.report.classes import _THEMES, confusion_plot, confusions
-from fracdnn.report.plots import channels
+from fracdnn.report.answers import _THEMES, confusion_plot, confusions
 from tests.report.samples import classified
 
 
@@ -30,6 +29,10 @@ def test_classes_without_a_mistake_are_not_listed():
     without = confusion_plot(classified("aabb", "aabb"))
     assert without.table is None
     assert without.caption.endswith("No class is confused with another.")
+
+
+def channels(color):
+    return list(bytes.fromhex(color[1:]))
 
 
 def luminance(rgb):

@@ -6,8 +6,7 @@ import pytest
 from sklearn.inspection import partial_dependence
 
 from fracdnn import FractionalClassifier, FractionalRegressor
-from fracdnn.report.dependence import MOST_VALUES, dependence, dependence_plot
-from fracdnn.report.importance import Importances, measured
+from fracdnn.report.importance import MOST_VALUES, Importances, dependence, dependence_plot, measured
 from fracdnn.report.subject import subject_of
 
 OPTIONS = {"n_members": 1, "n_layers": 2, "max_iter": 40, "random_state": 0, "width": 16}

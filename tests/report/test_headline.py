@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import r2_score
 
-from fracdnn.report.headline import chance, headline, r2_interval, tiles
+from fracdnn.report.trust import chance, headline, r2_interval, tiles
 from tests.report.samples import classified, with_errors
 
 
@@ -44,7 +44,7 @@ def test_values_beside_their_mean():
         f"Better than the baseline: RMSE 1 on 100 held-out rows (R² {1 - 1 / deviation**2:.4g}); always answering "
         f"their mean gives {deviation:.4g}."
     )
-    found = {tile.word: tile.value for tile in tiles(subject)}
+    found = {word: value for word, value, _ in tiles(subject)}
     assert (found["RMSE"], found["Median error"], found["Mean error"]) == ("1", "1", "1")
 
 
@@ -58,7 +58,7 @@ def test_a_share_of_the_variance_that_chance_may_explain():
 
 
 def test_the_top_tells_no_reason_for_the_end_of_the_training():
-    words = [tile.word for tile in tiles(classified("aabb", "aabb"))]
+    words = [word for word, _, _ in tiles(classified("aabb", "aabb"))]
     assert words == ["Accuracy", "Log-loss", "Area under ROC", "Calibration error", "90% sets", "Held-out rows"]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fracdnn.report.flow import answer_plane, nearest_share
+from fracdnn.report.inside import answer_plane, nearest_share
 
 RNG = np.random.default_rng(0)
 STATES = RNG.standard_normal((300, 6)) @ RNG.standard_normal((6, 6))

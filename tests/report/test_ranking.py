@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fracdnn.report.classes import ranked, ranking_plots
-from fracdnn.report.headline import tiles
+from fracdnn.report.answers import ranked, ranking_plots
 from fracdnn.report.subject import subject_of
+from fracdnn.report.trust import tiles
 from tests.report.samples import _classifier, classified
 
 
@@ -25,7 +25,7 @@ def test_areas_by_hand():
     assert subject.labels[found.k] == "b"
     assert found.area == pytest.approx(5 / 6)
     assert found.precision == pytest.approx((1 + 2 / 3) / 2)
-    assert (tiles(subject)[2].word, tiles(subject)[2].value) == ("Area under ROC", "0.8333")
+    assert tiles(subject)[2][:2] == ("Area under ROC", "0.8333")
     roc, precision = ranking_plots(subject)
     x, y = (np.array(roc.data[1][axis]) for axis in "xy")
     assert np.trapezoid(y, x) == pytest.approx(5 / 6, abs=1e-3)
@@ -54,7 +54,7 @@ def test_nearly_perfect_ranks_are_told():
 def test_one_class_cannot_be_ranked():
     (roc,) = ranking_plots(classified("aaa", "aab"))
     assert "nothing to rank" in roc.note
-    assert "Area under ROC" not in [tile.word for tile in tiles(classified("aaa", "aab"))]
+    assert "Area under ROC" not in [word for word, _, _ in tiles(classified("aaa", "aab"))]
 
 
 def test_several_classes_have_a_curve_each():

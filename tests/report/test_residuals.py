@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fracdnn.report.residuals import deviations, outliers, prediction_plot, residual_plot
+from fracdnn.report.answers import deviations, outliers, prediction_plot, residual_plot
 from tests.report.samples import with_errors
 
 # Half of the distances from the median 0 are below 1: the robust deviation is 1.4826.

@@ -60,13 +60,6 @@ def _check_files(model: Path, data: str | None = None) -> None:
         loaded("model_info").read_model(model)
 
 
-def _check_target(source: str, settings: options.Settings) -> None:
-    """That the table has the target; a pipe and an Excel sheet are read only once."""
-    if not source.lower().endswith(".xlsx") and all(Path(file).is_file() for file in files_of(source)):
-        part = next(read_parts(source, encoding=settings.encoding, sheet=settings.sheet))
-        check_target_name(settings.target, [name for name in part.columns if name not in settings.drop])
-
-
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
@@ -119,7 +112,10 @@ def _train(
     places.choose_checkpoint(settings.parameters)
     if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
         places.check(data, settings.parameters.get("checkpoint_path"))
-        _check_target(data, settings)
+        # That the table has the target; a pipe and an Excel sheet are read only once.
+        if not data.lower().endswith(".xlsx") and all(Path(file).is_file() for file in files_of(data)):
+            part = next(read_parts(data, encoding=settings.encoding, sheet=settings.sheet))
+            check_target_name(settings.target, [name for name in part.columns if name not in settings.drop])
     loaded("train", trains=True).train(data, settings, places, as_json=as_json)
 
 
@@ -136,8 +132,6 @@ def _with_options() -> Any:
 
 
 class _Train(TyperCommand):
-    """`train`, whose help shows some options or all."""
-
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         is_short = "--help" in args
         for option in self.params[1:]:
@@ -325,7 +319,7 @@ def play(
         if table is not None:
             from fracdnn.playground.table import table_document
     document = None if table is None else table_document(table, encoding)
-    if document and document["left"]:
+    if document and document.get("left"):
         say(f"{len(document['x']):,} of {document['left'] + len(document['x']):,} rows are shown")
     with Server(document, port) as server:
         typer.echo(f"The playground is at {server.address} until you press Ctrl-C.")

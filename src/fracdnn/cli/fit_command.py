@@ -4,8 +4,7 @@ import io
 import json
 import math
 import re
-from html import escape
-from itertools import zip_longest
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from fracdnn.fitting import Body, Circuit, FitResult, fit
 from fracdnn.fitting.named_models import MODELS
 from fracdnn.tabular.reading import read_table
 
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse}th,td{padding:.3rem .9rem;border-bottom:1px solid #ccc;text-align:right}"
-    "th:first-child,td:first-child{text-align:left}.warning{border-left:4px solid #d55e00;padding:.3rem .8rem}"
-    "svg{max-width:100%;height:auto}"
-)
-
 
 def run_fit(
     data: str,
@@ -40,16 +32,23 @@ def run_fit(
     **options: Any,
 ) -> None:
     """Fit the one that is `given` of circuit, body and model."""
-    require("lmfit")
+    require("lmfit", "jinja2")
     given = {name: text for name, text in given.items() if text is not None}
     if len(given) != 1:
         raise typer.BadParameter(f"pass exactly one of --circuit, --body and --model, got {len(given)}")
     [(kind, text)] = given.items()
     names, columns = _numbers(data, encoding)
     model, start, t, values = _posed(kind, str(text), columns, has_sigma=sigma is not None)
-    error: Any = "modulus" if np.iscomplexobj(values) else None
-    if sigma is not None:
-        error = columns[names.index(sigma)] if sigma in names else _sigma(sigma, names)
+    error: Any = ("modulus" if np.iscomplexobj(values) else None) if sigma is None else sigma
+    if sigma in names:
+        error = columns[names.index(sigma)]
+    elif sigma not in (None, "modulus"):
+        error = _number(sigma, comma=False)
+        if math.isnan(error):
+            raise InvalidArgumentError(
+                f"--sigma must be a number, 'modulus' or one of the columns {', '.join(names)}, got {sigma!r}; "
+                f"pass one of these"
+            )
     result = fit(model, start, t, values, error, **options)
     if out is not None:
         with written(out):
@@ -64,16 +63,6 @@ def run_fit(
         say(warning, always=True)
     if out is not None:
         say(f"report: {out}")
-
-
-def _sigma(text: str, names: list[str]) -> Any:
-    try:
-        return text if text == "modulus" else float(text)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"--sigma must be a number, 'modulus' or one of the columns {', '.join(names)}, got {text!r}; "
-            f"pass one of these"
-        ) from None
 
 
 def _posed(kind: str, text: str, columns: list[np.ndarray], *, has_sigma: bool) -> tuple[Any, Any, np.ndarray, Any]:
@@ -118,28 +107,27 @@ def _posed(kind: str, text: str, columns: list[np.ndarray], *, has_sigma: bool) 
 def _numbers(source: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
     """Names of columns and their numbers; a first row of numbers is no heading."""
     table = read_table(source, encoding)
-    names = list(table.columns)
-    texts = [cell for name in names for cell in table[name].to_list() if isinstance(cell, str)]
+    names, columns = table.columns, [column.to_list() for column in table.iter_columns()]
+    texts = [cell for cells in columns for cell in cells if isinstance(cell, str)]
     # "1,017" alone may be a thousand; "0,1" is a decimal comma, unless others have points.
     comma = any(re.search(r",(?!\d{3}$)", text) for text in texts) and not any("." in text for text in texts)
-    head = [_number(name, comma) for name in names]
-    headless = all(math.isfinite(each) for each in head)
-    columns = []
-    for place, name in enumerate(names):
-        cells = [*([name] if headless else []), *table[name].to_list()]
-        numbers = np.array([_number(cell, comma) for cell in cells])
-        bad = np.flatnonzero(~np.isfinite(numbers))
-        if bad.size:
-            raise TableError(
-                f"{source} must hold finite numbers only, got {cells[bad[0]]!r} in row {bad[0] + 1} of column "
-                f"{place + 1 if headless else repr(name)}; correct or drop that row"
-            )
-        columns.append(numbers)
+    headless = all(math.isfinite(_number(name, comma)) for name in names)
+    if headless:
+        columns = [[name, *cells] for name, cells in zip(names, columns, strict=True)]
+        names = [f"{place + 1}" for place in range(len(names))]
     if len(columns) < 2:
         raise TableError(
             f"{source} must have two or more columns, times or frequencies first, got {len(columns)}; add one"
         )
-    return ([f"{place + 1}" for place in range(len(names))] if headless else names), columns
+    found = [np.array([_number(cell, comma) for cell in cells]) for cells in columns]
+    for name, cells, numbers in zip(names, columns, found, strict=True):
+        if not np.isfinite(numbers).all():
+            row = int(np.isfinite(numbers).argmin())
+            raise TableError(
+                f"{source} must hold finite numbers only, got {cells[row]!r} in row {row + 1} of column "
+                f"{name if headless else repr(name)}; correct or drop that row"
+            )
+    return names, found
 
 
 def _number(cell: Any, comma: bool) -> float:
@@ -166,18 +154,11 @@ def _document(result: FitResult) -> dict[str, Any]:
 
 def _page(title: str, result: FitResult) -> str:
     """One file of HTML with its figure inside, without scripts."""
+    from jinja2 import Environment
+
     picture = io.StringIO()
     result.plot().savefig(picture, format="svg", metadata={"Date": None})
     drawing = picture.getvalue()
-    table = ""
-    for tag, row in zip_longest(["th"], result.rows(), fillvalue="td"):
-        table += "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in row) + "</tr>"
-    verdict = "".join(f'<p class="warning">{escape(text)}</p>' for text in result.warnings)
-    return (
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
-        f"{verdict or '<p>No reason found to doubt this fit.</p>'}<table>{table}</table>"
-        f"<p>{escape(result.figures())}</p>"
-        f'<figure role="img" aria-label="data, fit, residuals and profiles">{drawing[drawing.index("<svg") :]}</figure>'
-        f"</body></html>"
-    )
+    template = files("fracdnn.cli").joinpath("fit.html").read_text(encoding="utf-8")
+    page = Environment(autoescape=True, trim_blocks=True).from_string(template)
+    return page.render(title=title, result=result, drawing=drawing[drawing.index("<svg") :])

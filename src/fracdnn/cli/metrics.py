@@ -2,59 +2,50 @@
 
 import math
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
-import torch
+from scipy.stats import entropy
 
-from fracdnn.columns.summaries import Moments
+from fracdnn.columns.summaries import Moments, Sums
+from fracdnn.columns.tree import Tree, shared
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.ids import row_hashes
 from fracdnn.tabular.model import TableModel
 from fracdnn.training import together
 
-_WHAT = "the scores"
 # Hashes of rows learned from that a model's file holds: the smallest ones, which are as good as drawn at random.
 _MOST_HASHES = 4096
 
 
-def new_scores(model: TableModel) -> "Scores":
-    return ClassScores(model.estimator) if model.is_classifier else ValueScores(model.estimator)
-
-
-class ClassScores:
+@dataclass(frozen=True)
+class ClassScores(Sums):
     """Accuracy, the mean of it over classes ("balanced"), the log-loss where all true classes are known ones, the
-    expected calibration error ("ECE"), and `counts` [true, predicted].
+    expected calibration error ("ECE"); from `counts` [true, predicted] and the `loss` of all rows together.
     """
 
-    def __init__(self, estimator: Any) -> None:
-        self._estimator, self._classes = estimator, estimator.classes_
-        self.counts = np.zeros((len(self._classes),) * 2, dtype=np.int64)
-        self._loss = 0.0  # of all rows together; NaN where a class is unknown
-        self._reliability = Reliability.of(np.empty((0, 1)), np.empty(0))
+    counts: np.ndarray
+    loss: float | None
+    reliability: Reliability
+
+    @classmethod
+    def of(cls, estimator: Any, X: Any, y: np.ndarray) -> "ClassScores":
+        from sklearn.metrics import log_loss
+
+        probabilities, classes = estimator.predict_proba(X), estimator.classes_
+        predicted, is_known = classes[probabilities.argmax(1)], np.isin(y, classes)
+        loss = log_loss(y, probabilities, labels=classes, normalize=False) if is_known.all() else None
+        places = (np.searchsorted(classes, labels[is_known]) for labels in (y, predicted))
+        counts = np.zeros((len(classes),) * 2, dtype=np.int64)
+        np.add.at(counts, tuple(places), 1)
+        return cls(counts, loss, Reliability.of(probabilities, predicted == y))
 
     @property
     def rows(self) -> int:
-        return int(self._reliability.counts.sum())
-
-    def add(self, X: Any, y: np.ndarray) -> "ClassScores":
-        from sklearn.metrics import confusion_matrix, log_loss
-
-        probabilities = self._estimator.predict_proba(X)
-        predicted, is_known = self._classes[probabilities.argmax(1)], np.isin(y, self._classes)
-        all_known = bool(is_known.all())
-        self._loss += log_loss(y, probabilities, labels=self._classes, normalize=False) if all_known else math.nan
-        self._reliability = self._reliability.merged(Reliability.of(probabilities, predicted == y))
-        if is_known.any():
-            self.counts += confusion_matrix(y[is_known], predicted[is_known], labels=self._classes)
-        return self
-
-    def add_up(self) -> None:
-        """Make these the scores of the rows of all processes."""
-        self._loss = float(together.total(torch.tensor(self._loss, dtype=torch.float64), _WHAT))
-        self.counts = together.total(torch.from_numpy(self.counts), _WHAT).numpy()
-        self._reliability = self._reliability.over(_WHAT)
+        return int(self.reliability.counts.sum())
 
     def results(self) -> dict[str, float | None]:
         columns = by_class(self.counts)
@@ -62,58 +53,66 @@ class ClassScores:
         return {
             "accuracy": int(self.counts.trace()) / self.rows,
             "balanced_accuracy": float(columns["recall"][known].mean()) if known.any() else None,
-            **({} if math.isnan(self._loss) else {"log_loss": float(self._loss) / self.rows}),
-            "ECE": self._reliability.error,
+            **({} if self.loss is None else {"log_loss": float(self.loss) / self.rows}),
+            "ECE": self.reliability.error,
         }
 
-    def baseline(self) -> dict[str, Any]:
+    def baseline(self, estimator: Any) -> dict[str, Any]:
         """The scores of the most frequent class and of the class frequencies: no constant answer is better."""
         counts = self.counts.sum(1)
-        most, shares = int(counts.argmax()), counts[counts > 0] / self.rows
-        loss = -float((shares * np.log(shares)).sum())
-        return {"class": self._classes.tolist()[most], "accuracy": int(counts[most]) / self.rows, "log_loss": loss}
+        most, loss = int(counts.argmax()), float(entropy(counts))
+        return {"class": estimator.classes_.tolist()[most], "accuracy": int(counts[most]) / self.rows, "log_loss": loss}
 
 
-class ValueScores:
-    """R², None where all true values are the same, root mean square and mean absolute error."""
+@dataclass(frozen=True)
+class ValueScores(Sums):
+    """R², None where all true values are the same, root mean square and mean absolute error; from moments of the true
+    values and the sums of the `errors`, squared and as they are.
+    """
 
-    def __init__(self, estimator: Any) -> None:
-        self._estimator, self._values = estimator, Moments.of(np.empty((0, 1)))
-        self._errors = np.zeros(2)  # the sums of their squares and of their sizes
+    values: Moments
+    errors: np.ndarray
+
+    @classmethod
+    def of(cls, estimator: Any, X: Any, y: np.ndarray) -> "ValueScores":
+        errors = estimator.predict(X) - y
+        return cls(Moments.of(y[:, None]), np.array([(errors**2).sum(), np.abs(errors).sum()]))
 
     @property
     def rows(self) -> int:
-        return int(self._values.count[0])
-
-    def add(self, X: Any, y: np.ndarray) -> "ValueScores":
-        errors = self._estimator.predict(X) - y
-        self._errors += (errors**2).sum(), np.abs(errors).sum()
-        self._values = self._values.merged(Moments.of(y[:, None]))
-        return self
-
-    def add_up(self) -> None:
-        """Make these the scores of the rows of all processes."""
-        self._errors = together.total(torch.from_numpy(self._errors), _WHAT).numpy()
-        here = torch.from_numpy(np.stack([self._values.count, self._values.mean, self._values.deviation]))
-        parts = [Moments(*each.numpy()) for each in together.from_each(here, _WHAT)]
-        self._values = reduce(Moments.merged, parts)
+        return int(self.values.count[0])
 
     def results(self) -> dict[str, float | None]:
-        (square, size), variance = (self._errors / self.rows).tolist(), self._deviation**2
+        (square, size), variance = (self.errors / self.rows).tolist(), self._deviation**2
         return {"R2": 1.0 - square / variance if variance else None, "RMSE": math.sqrt(square), "MAE": size}
 
-    def baseline(self) -> dict[str, Any]:
+    def baseline(self, estimator: Any) -> dict[str, Any]:
         """What always the mean reaches: no constant is better."""
-        return {"mean": float(self._values.mean[0]), "RMSE": self._deviation}
+        return {"mean": float(self.values.mean[0]), "RMSE": self._deviation}
 
     @property
     def _deviation(self) -> float:
         """Of the true values; 0 where nothing but rounding makes them differ."""
-        deviation, mean = float(self._values.deviation[0]), float(self._values.mean[0])
+        deviation, mean = float(self.values.deviation[0]), float(self.values.mean[0])
         return deviation if deviation > 1e-14 * abs(mean) else 0.0
 
 
 Scores = ClassScores | ValueScores
+
+
+def scores_of(model: TableModel, parts: Iterable[tuple[Any, np.ndarray]] = ()) -> Any:
+    """Of all rows of these parts, none or more."""
+    found: Any = ValueScores(Moments.of(np.empty((0, 1))), np.zeros(2))
+    if model.is_classifier:
+        counts = np.zeros((len(model.estimator.classes_),) * 2, dtype=np.int64)
+        found = ClassScores(counts, 0.0, Reliability.of(np.empty((0, 1)), np.empty(0)))
+    return reduce(Sums.merged, (found.of(model.estimator, *part) for part in parts), found)
+
+
+def over_ranks(mine: Scores) -> Scores:
+    tree = Tree[Scores]()
+    tree.add_part(together.rank(), mine)
+    return shared(tree).root()
 
 
 def by_class(counts: np.ndarray) -> dict[str, np.ndarray]:

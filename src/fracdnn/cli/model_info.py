@@ -1,10 +1,8 @@
 """`fracdnn info`: what a model file says of itself, without torch and scikit-learn, which take seconds to import."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
@@ -17,11 +15,10 @@ from fracdnn.extras import require
 from fracdnn.tabular.reading import ENDINGS
 
 
-@contextmanager
-def refused_as_model(path: Path) -> Iterator[None]:
-    """What to do instead, where a table is read as a model."""
+def read_model(path: Path) -> dict[str, Any]:
+    """What the file of a table's model holds, or what is wrong with it: a table, or an estimator saved in Python."""
     try:
-        yield
+        file = read_document(path, "model", plain=True)
     except FileContentError:
         if not str(path).lower().endswith(ENDINGS):
             raise
@@ -29,18 +26,8 @@ def refused_as_model(path: Path) -> Iterator[None]:
             f"{path} must be a model file, got a table; train a model first: fracdnn train {path} "
             f"--target COLUMN --out model.fracdnn"
         )
-
-
-def refuse_bare_model(path: Path) -> NoReturn:
-    fail(f"{path} must be a model of a table, got an estimator saved in Python; use it there, or run fracdnn train")
-
-
-def read_model(path: Path) -> dict[str, Any]:
-    """What the file of a table's model holds, or what is wrong with it."""
-    with refused_as_model(path):
-        file = read_document(path, "model", plain=True)
     if "table" not in file:
-        refuse_bare_model(path)
+        fail(f"{path} must be a model of a table, got an estimator saved in Python; use it there, or run fracdnn train")
     return file
 
 
@@ -48,7 +35,24 @@ def info(path: Path, *, as_json: bool) -> None:
     require("sklearn")  # as everything else that takes a model does
     file = read_model(path)
     with checked(path, "model"):
-        document = _described(path, file)
+        details, history, order = file["table"]["details"], file["history"], file["network"]["options"]["order"]
+        if file["network"]["options"]["learn_order"]:  # the mean of all members, which the training told
+            order = (details.get("summary") or {}).get("order")
+        if order is None:
+            from fracdnn.tabular import load
+
+            order = load(path).estimator.order_
+        document = {
+            "estimator": file["estimator"],
+            "target": file["table"]["target"],
+            "classes": file["classes"]["values"] if "classes" in file else None,
+            "columns": file["encoding"],
+            "network": {**file["network"]["options"], "order": order},
+            "members": 1 + len(file["members"]),
+            "temperature": file["temperature"],
+            "training": {"iterations": len(history["records"]), "loss": file["loss"], "status": history["status"]},
+            "details": {name: value for name, value in details.items() if name != "rows_learned"},
+        }
         columns = [from_document(column) for column in file["encoding"]]
         lines = _lines(document)
     if as_json:
@@ -57,33 +61,6 @@ def info(path: Path, *, as_json: bool) -> None:
     tell_facts(lines)
     rows = ([column.name, column.kind, _column_values(column)] for column in columns)
     show_table("columns it expects, in any order", ("column", "kind", "values"), rows, justify="left")
-
-
-def _described(path: Path, file: dict[str, Any]) -> dict[str, Any]:
-    details, history = file["table"]["details"], file["history"]
-    return {
-        "estimator": file["estimator"],
-        "target": file["table"]["target"],
-        "classes": file["classes"]["values"] if "classes" in file else None,
-        "columns": file["encoding"],
-        "network": {**file["network"]["options"], "order": _order(path, file)},
-        "members": 1 + len(file["members"]),
-        "temperature": file["temperature"],
-        "training": {"iterations": len(history["records"]), "loss": file["loss"], "status": history["status"]},
-        "details": {name: value for name, value in details.items() if name != "rows_learned"},
-    }
-
-
-def _order(path: Path, file: dict[str, Any]) -> float:
-    """The mean of all members: if they learned it, as the training told, or else from the networks."""
-    if not file["network"]["options"]["learn_order"]:
-        return file["network"]["options"]["order"]
-    summary = file["table"]["details"].get("summary") or {}
-    if "order" in summary:
-        return summary["order"]
-    from fracdnn.tabular import load
-
-    return load(path).estimator.order_
 
 
 def _lines(document: dict[str, Any]) -> dict[str, str]:

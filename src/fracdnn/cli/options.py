@@ -3,9 +3,8 @@
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -19,7 +18,6 @@ from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.parameters import (
     AUTO,
     BOOLEAN,
-    LOCAL_PARAMETERS,
     POSITIVE,
     SEED,
     ClassifierParameters,
@@ -75,15 +73,6 @@ class Settings:
     timeout: float = parameter([POSITIVE], "Under torchrun: seconds to wait for another process.", default=TIMEOUT)
     parameters: dict[str, Any] = parameter([dict], "The estimator's parameters.", default=None)
 
-    def document(self) -> dict[str, Any]:
-        """Those that say what is learned, with defaults."""
-        from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-
-        own = asdict(self)
-        given = FractionalRegressor().get_params() | FractionalClassifier().get_params() | own.pop("parameters")
-        others = ("jobs", "memory_limit", "timeout", "start_over", *LOCAL_PARAMETERS, "checkpoint_every", "max_time")
-        return {name: value for name, value in (own | given).items() if name not in others}
-
 
 Encoding = Annotated[str, typer.Option(help=Settings._parameter_meanings["encoding"])]
 Sheet = Annotated[str | None, typer.Option(help=Settings._parameter_meanings["sheet"])]
@@ -135,8 +124,8 @@ def _annotation(name: str, rules: list[Any], text: str) -> Any:
         return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", **options)]
     if kind in (int, float):
         words = [word for word, rule in (("none", None), ("auto", AUTO)) if rule in rules]
-        shown = f"<{'|'.join([kind.__name__, *words])}>"
-        return Annotated[Any, typer.Option(flag, parser=_number_or_word(kind), metavar=shown, **options)]
+        options |= {"metavar": f"<{'|'.join([kind.__name__, *words])}>"}
+        return Annotated[Any, typer.Option(flag, parser=lambda text: _number_or_word(kind, text), **options)]
     return Annotated[kind | None, typer.Option(flag, **options)]
 
 
@@ -152,16 +141,12 @@ def _help(declared: Any, name: str, rules: list[Any]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _number_or_word(kind: type) -> Callable[[str], Any]:
-    """What reads a number, and leaves a word for the parameter's own check."""
-
-    def read(text: str) -> Any:
-        try:
-            return kind(text)
-        except ValueError:
-            return text.lower()
-
-    return read
+def _number_or_word(kind: type, text: str) -> Any:
+    """A number, or a word for the parameter's own check."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text.lower()
 
 
 def read_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -190,11 +175,6 @@ def settings_of(given: dict[str, Any]) -> Settings:
     own = {name: found.pop(name) for name in Settings._parameter_rules if name in found}
     parameters = {name: None if value == "none" else value for name, value in found.items()}
     settings = Settings(**own, parameters=parameters)
-    _check(settings)
-    return settings
-
-
-def _check(settings: Settings) -> None:
     both = [name for name in settings.keep if name in settings.drop]
     if both:
         raise typer.BadParameter(f"must be no column of --drop, got {both[0]!r}; leave one out", param_hint="--keep")
@@ -205,6 +185,8 @@ def _check(settings: Settings) -> None:
     with _as_errors_of("--memory-limit"):
         bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
     check_encoding(settings.encoding)
+    with _as_errors_of(None):
+        SharedParameters._check_parameters(settings)  # type: ignore[arg-type]
     device = str(settings.parameters.get("device", "auto"))
     if device not in ("auto", "cpu"):  # of others torch knows, which takes seconds to import
         with interrupt_afterwards():
@@ -215,13 +197,11 @@ def _check(settings: Settings) -> None:
             rule = f"must be auto, cpu or a device that torch finds here, such as cuda, got {device!r}"
             raise typer.BadParameter(rule, param_hint="--device") from None
     # Of both estimators: the task is not known yet.
-    checked: list[Any] = [settings]
     for kind in _DECLARED[1:]:
         known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
-        checked.append(kind(**known))
-    for each in checked:
         with _as_errors_of(None):
-            SharedParameters._check_parameters(each)
+            SharedParameters._check_parameters(kind(**known))
+    return settings
 
 
 @contextmanager

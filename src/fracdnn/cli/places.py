@@ -39,13 +39,11 @@ class Places:
             fail(f"--run must be a folder, got the file {self.run}; pass another path")
         path = None if checkpoint is None else Path(checkpoint)
         outputs = [("--out", self.out), ("--run", self.run and self.run / MODEL), ("--checkpoint-path", path)]
+        outputs += [(option, file and place_for(file, True)) for option, file in outputs[:2]]
+        outputs += [("--run", self.run and self.run / name) for name in (HELD_OUT, LOCK, METRICS)]
         for option, file in outputs:
             if file is not None:
                 check_writable(option, file)
-        outputs += [("--run", self.run and self.run / name) for name in (HELD_OUT, LOCK, METRICS)]
-        outputs += [(option, file and place_for(file, True)) for option, file in outputs[:2]]
-        for option, file in outputs:
-            if file is not None:
                 check_output(option, file, source, self.config)
         if path is not None and path.absolute() in [model.absolute() for model in self.models]:
             fail(f"--checkpoint-path must differ from the model file, got {path} for both; pass another path")

@@ -15,11 +15,11 @@ import torch
 import typer
 
 from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
-from fracdnn.cli.metrics import ClassScores, Scores, by_class, new_scores, rows_seen
-from fracdnn.cli.model_info import refuse_bare_model, refused_as_model
+from fracdnn.cli.metrics import ClassScores, Scores, by_class, over_ranks, rows_seen, scores_of
+from fracdnn.cli.model_info import read_model
 from fracdnn.cli.options import ENCODING, check_encoding
 from fracdnn.cli.places import HELD_OUT, MODEL, check_output
-from fracdnn.cli.ranks import check_ranks, process_group
+from fracdnn.cli.ranks import process_group
 from fracdnn.columns.cells import Strays
 from fracdnn.columns.encoding import Encoded
 from fracdnn.columns.late import pl
@@ -38,14 +38,6 @@ OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 LEAST_SEEN = 0.2
 
 
-def table_model(path: Path) -> TableModel:
-    with refused_as_model(path):
-        found = load(path)
-    if not isinstance(found, TableModel):
-        refuse_bare_model(path)
-    return found
-
-
 @dataclass(frozen=True)
 class Reading:
     """A model's file, and a table to be read by one process or by those that torchrun started, each its share."""
@@ -60,10 +52,10 @@ class Reading:
     @contextmanager
     def opened(self) -> Iterator[TableModel]:
         check_encoding(self.encoding)
-        with process_group(self.timeout), together.interrupts_noted():
+        with process_group(self.timeout, self.source), together.interrupts_noted():
             with together.joint("loading the model"):
-                model = table_model(self.path)
-                check_ranks(self.source)
+                read_model(self.path)
+                model = load(self.path)
                 content = self.path.read_bytes()
             together.check_same(model=content)
             yield model
@@ -140,8 +132,10 @@ def _predictions(
             answers = [model.estimator.predict(X), *(model.estimator.predict_quantiles(X, shares).T if shares else ())]
         else:
             probabilities = model.estimator.predict_proba(X)
-            sets = [] if interval is None else [_joined(model.estimator.predict_sets(X, interval), classes)]
-            answers = [classes[probabilities.argmax(1)], *sets, *probabilities.T]
+            answers = [classes[probabilities.argmax(1)], *probabilities.T]
+            if interval is not None:
+                sets = model.estimator.predict_sets(X, interval)
+                answers.insert(1, [" | ".join(map(str, classes[each])) for each in sets])
         return pl.DataFrame({name: part[name] for name in keep} | dict(zip(made, answers, strict=True)))
 
     numbers = [name for name in model.encoding.number_names if name not in keep]
@@ -150,11 +144,6 @@ def _predictions(
             found = [predicted(*each) for each in parts]
             frame = pl.concat(found) if found else None
         yield frame
-
-
-def _joined(sets: np.ndarray, classes: Any) -> list[str]:
-    """The names of the classes in each set, such as "a | b"."""
-    return [" | ".join(str(name) for name in classes[each]) for each in sets]
 
 
 def _write(path: Path, parts: "Iterator[pl.DataFrame]") -> int:
@@ -201,15 +190,24 @@ def evaluate(reading: Reading, *, as_json: bool) -> None:
         found = scores.results()
         if not as_json:
             tell_facts({"rows": f"{scores.rows:,}"} | {SCORES[name]: number(value) for name, value in found.items()})
-        document = {"rows": scores.rows, **found}
+        document: dict[str, Any] = {"rows": scores.rows, **found}
         if isinstance(scores, ClassScores):
-            document |= _by_class(model, scores, shown=not as_json)
+            counts, classes = scores.counts.tolist(), model.estimator.classes_.tolist()
+            shares = {name: column.tolist() for name, column in by_class(scores.counts).items()}
+            document |= {"classes": classes, "by_class": shares, "confusion": counts}
+            if not as_json:
+                names = list(map(str, classes))
+                each = zip(names, *shares.values(), strict=True)
+                rows = ([name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in each)
+                show_table("by class", ["class", *shares], rows)
+                rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
+                show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
         if as_json:
             typer.echo(json.dumps(document))
 
 
 def _scored(reading: Reading, model: TableModel) -> Scores:
-    scores, n_missing, learned = new_scores(model), 0, np.zeros(2, dtype=np.int64)
+    scores, n_missing, learned = scores_of(model), 0, np.zeros(2, dtype=np.int64)
     known = model.details.get("rows_learned")
     for parts in parts_here(reading.source, [], reading.encoding, reading.sheet):
         with together.joint("predicting"):
@@ -220,9 +218,9 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
                 if target.count():
                     y = true_answers(model, target.drop_nulls())
                     X = reading.features(model, part.filter(target.is_not_null()), first_row)
-                    scores.add(X, y)
+                    scores = scores.merged(scores.of(model.estimator, X, y))
                     learned += rows_seen(known, X.inputs) if known else 0
-    scores.add_up()
+    scores = over_ranks(scores)
     n_missing = int(together.total(torch.tensor(n_missing), "the number of rows"))
     if not scores.rows:
         raise no_values(model.target)
@@ -237,27 +235,13 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
     return scores
 
 
-def _by_class(model: TableModel, scores: ClassScores, *, shown: bool) -> dict[str, Any]:
-    """Precision, recall and F1 of each class, and the confusion matrix, as tables or for JSON."""
-    columns, counts, classes = by_class(scores.counts), scores.counts, model.estimator.classes_
-    if shown:
-        names = [str(name) for name in classes]
-        rows = (
-            [name, *(number(x, 3) for x in xs), str(n)] for name, *xs, n in zip(names, *columns.values(), strict=True)
-        )
-        show_table("by class", ["class", *columns], rows)
-        rows = ([name, *map(str, row)] for name, row in zip(names, counts, strict=True))
-        show_table("confusion: rows are the true class, columns the predicted one", ["", *names], rows)
-    shares = {name: column.tolist() for name, column in columns.items()}
-    return {"classes": classes.tolist(), "by_class": shares, "confusion": counts.tolist()}
-
-
 def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str | None) -> None:
     from fracdnn.report.html import write_report
 
     check_encoding(encoding)
     path = run / MODEL if run.is_dir() else run
-    model = table_model(path)
+    read_model(path)
+    model = load(path)
     source = data if data is not None else str(run / HELD_OUT) if run.is_dir() else None
     if source is None:
         fail(f"a model file needs --data TABLE, got {run} alone; or pass the folder that train --run wrote")

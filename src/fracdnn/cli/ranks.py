@@ -15,13 +15,12 @@ from torch import distributed
 
 from fracdnn.cli.messages import fail, mute
 from fracdnn.exceptions import RankError
-from fracdnn.training import together
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @contextmanager
-def process_group(timeout: float) -> Iterator[None]:
+def process_group(timeout: float, source: str) -> Iterator[None]:
     """The ranks of torchrun's environment, without it one process; only the first one talks to people.
 
     A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
@@ -33,12 +32,20 @@ def process_group(timeout: float) -> Iterator[None]:
         return
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     mute(rank > 0)
+    if source == "-":
+        fail("DATA must be a file if several processes run, because all of them read it, got -; save the table first")
     limit = timedelta(seconds=timeout)
     try:
         store, _, _ = next(iter(distributed.rendezvous("env://", timeout=limit)))  # type: ignore[attr-defined]
         name = _agreed_name(store, rank, count, timeout)
         own = distributed.PrefixStore(name, store)  # type: ignore[attr-defined]
-        distributed.init_process_group(_backend(), store=own, rank=rank, world_size=count, timeout=limit)
+        gpus, backend = torch.cuda.device_count() if torch.cuda.is_available() else 0, "gloo"
+        if gpus:  # each process takes one; NCCL adds up where each has one of its own, else gloo
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
+            os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that a rank that hangs is an error here
+            if processes_here() <= gpus and distributed.is_nccl_available():
+                backend = "cpu:gloo,cuda:nccl"
+        distributed.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=limit)
     except RuntimeError as error:
         words = " ".join(str(error).split())[:120]
         raise RankError(
@@ -79,19 +86,3 @@ def _agreed_name(store: Any, rank: int, count: int, timeout: float) -> str:
 
 def processes_here() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-
-
-def check_ranks(source: str) -> None:
-    """Refuse a table that only one process can read."""
-    if not together.is_alone() and source == "-":
-        fail("DATA must be a file if several processes run, because all of them read it, got -; save the table first")
-
-
-def _backend() -> str:
-    """Each process takes a GPU where there are any; NCCL adds up where each has one of its own, else gloo."""
-    if not torch.cuda.is_available():
-        return "gloo"
-    gpus = torch.cuda.device_count()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
-    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that a rank that hangs is an error here
-    return "cpu:gloo,cuda:nccl" if processes_here() <= gpus and distributed.is_nccl_available() else "gloo"

@@ -1,6 +1,7 @@
 """What `fracdnn train` leaves behind; in the folder of a run one training at a time, which loses nothing by mistake."""
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -8,24 +9,29 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from errno import EACCES, EAGAIN
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
 import typer
 
 from fracdnn.cli.messages import fail, say, tell_facts, written
+from fracdnn.cli.options import Settings
 from fracdnn.cli.places import HELD_OUT, LOCK, Places, place_for
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import listed
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import FileContentError
 from fracdnn.files import write_whole
+from fracdnn.parameters import LOCAL_PARAMETERS
 from fracdnn.report.texts import SCORES, number
 from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.reading import files_of as files_of_table
 from fracdnn.training import together
-from fracdnn.training.checkpoints import newest, previous_of
+from fracdnn.training.checkpoints import Checkpoints, newest, previous_of
 
 # What `write_whole` fills before it is put in its place.
 _TEMPORARY = re.compile(r"\.(model|model\.ckpt|model\.interrupted|held-out)-\w{8}\.\w+")
@@ -35,12 +41,8 @@ UNFINISHED = ("interrupted", "time limit")
 
 def files_of(path: Path | str | None) -> list[Path]:
     """Checkpoints there are: one for all members, or NAME, NAME.2, … for members trained one after the other."""
-    if path is None:
-        return []
-    path = Path(path)
-    pattern = re.compile(re.escape(path.name) + r"\.(\d+)")
-    others = {int(found[1]): each for each in path.parent.glob("*") if (found := pattern.fullmatch(each.name))}
-    return [*([path] if path.exists() else []), *(others[number] for number in sorted(others))]
+    files = () if path is None else (Checkpoints(path).of_member(number).path for number in itertools.count())
+    return list(takewhile(Path.exists, map(Path, files)))
 
 
 def check_checkpoint(path: str | None, *, resume: bool, start_over: bool) -> None:
@@ -76,14 +78,16 @@ def say_resumed(path: str | None) -> None:
     say(f"--resume continues after iteration {found.progress[0]}{member}: {found.path}{where}")
 
 
-def training_record(source: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What tells a training from others, kept in its model: settings, and a hash of the table but from a pipe."""
-    digest = hashlib.sha256()
+def training_record(source: str, settings: Settings) -> dict[str, Any]:
+    """What tells a training from others, kept in its model: settings with defaults, and a hash of the table."""
+    digest, own = hashlib.sha256(), asdict(settings)
     for file in files_of_table(source) if source != "-" else ():
         with Path(file).open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
-    data = "-" if source == "-" else digest.hexdigest()
-    return json.loads(json.dumps({"data": data, **settings}, default=str))
+    own |= FractionalRegressor().get_params() | FractionalClassifier().get_params() | own.pop("parameters")
+    others = ("jobs", "memory_limit", "timeout", "start_over", *LOCAL_PARAMETERS, "checkpoint_every", "max_time")
+    found = {name: value for name, value in own.items() if name not in others}
+    return json.loads(json.dumps({"data": "-" if source == "-" else digest.hexdigest(), **found}, default=str))
 
 
 def finished(path: Path, record: dict[str, Any]) -> TableModel | None:
@@ -174,7 +178,6 @@ def write_results(model: TableModel, held_out: "pl.DataFrame", places: Places, r
 
 
 def tell_results(summary: dict[str, Any], paths: dict[str, str], as_json: bool) -> None:
-    """Print what a model reached and where it is."""
     if as_json:
         typer.echo(json.dumps({**summary, **paths}))
         return
@@ -184,8 +187,8 @@ def tell_results(summary: dict[str, Any], paths: dict[str, str], as_json: bool) 
     if part == "test":
         name, value = next(iter(summary["training"].items()))
         typer.echo(f"{SCORES[name]} on the training rows ({summary['rows']['training']:,}): {number(value)}")
-    constants = {"accuracy": f"always {baseline.get('class')!r}", "log_loss": "class frequencies"}
-    constants["RMSE"] = f"always the mean, {number(baseline.get('mean'))}"
+    constants = {"RMSE": f"always the mean, {number(baseline.get('mean'))}", "log_loss": "class frequencies"}
+    constants["accuracy"] = f"always {baseline.get('class')!r}"
     for place, (name, value) in enumerate(summary[part].items()):
         rows = f" ({summary['rows'][part]:,})" if place == 0 else ""
         compared = f"; baseline ({constants[name]}): {number(baseline[name])}" if name in baseline else ""

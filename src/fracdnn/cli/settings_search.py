@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, ParameterGrid, ParameterSampler, StratifiedKFold
@@ -62,11 +62,13 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
         candidate.set_params(n_members=1)
     trials: list[Trial] = []
     interrupted = False
+    left = TimeRemainingColumn(compact=True)
+    columns = (BarColumn(bar_width=20), MofNCompleteColumn(), "fits{task.fields[best]}", left)
     say(f"trying {len(settings)} settings, {len(folds)} folds each")
     work = (delayed(_score)(candidate, setting, X, y, *fold) for setting in settings for fold in folds)
     scores = Parallel(n_jobs=jobs, return_as="generator")(work)
     try:
-        with _bar() as progress:
+        with Progress(*columns, console=Console(stderr=True, quiet=is_quiet())) as progress:
             bar = progress.add_task("search", total=len(settings) * len(folds), best="")
             for setting in settings:
                 found = []
@@ -83,7 +85,13 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     trials.sort(key=lambda trial: -trial.mean)  # the earlier one where two are alike
     if trials[0].mean == -math.inf:
         fail("--search found no finite score; scale the target, or pass a smaller --learning-rate-init")
-    _show(trials, score)
+    rows = []
+    for place, trial in enumerate(trials, start=1):
+        is_finite = trial.mean > -math.inf
+        numbers = (f"{trial.mean:.4f}", f"{pstdev(trial.scores):.4f}") if is_finite else ("not finite", "-")
+        rows.append([str(place), *(f"{value:g}" for value in trial.setting.values()), *numbers])
+    title, headings = f"{len(trials)} settings by {FOLDS}-fold cross-validation", ("", *trials[0].setting, score, "±")
+    show_table(title, headings, rows, stderr=True, quiet=is_quiet())
     same = sum(trial.mean == trials[0].mean for trial in trials)
     if same > 1:
         say(f"{same} settings have the same {score}; the one tried first is used")
@@ -119,12 +127,6 @@ def _folds(estimator: Any, X: Any, y: np.ndarray, seed: Any) -> list[tuple[np.nd
     return folds
 
 
-def _bar() -> Progress:
-    """On standard error, with the best score so far."""
-    columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("fits{task.fields[best]}"))
-    return Progress(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True, quiet=is_quiet()))
-
-
 def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
     estimator = clone(candidate).set_params(**setting)
     with warnings.catch_warnings(), raise_interrupts():
@@ -134,13 +136,3 @@ def _score(candidate: Any, setting: Setting, X: Any, y: np.ndarray, train: np.nd
         return float(estimator.score(X[test], y[test]))
     except ValueError:  # predictions that are not finite
         return math.nan
-
-
-def _show(trials: list[Trial], score: str) -> None:
-    rows = []
-    for place, trial in enumerate(trials, start=1):
-        is_finite = trial.mean > -math.inf
-        numbers = (f"{trial.mean:.4f}", f"{pstdev(trial.scores):.4f}") if is_finite else ("not finite", "-")
-        rows.append([str(place), *(f"{value:g}" for value in trial.setting.values()), *numbers])
-    title, headings = f"{len(trials)} settings by {FOLDS}-fold cross-validation", ("", *trials[0].setting, score, "±")
-    show_table(title, headings, rows, stderr=True, quiet=is_quiet())

@@ -3,13 +3,14 @@
 import os
 import re
 import secrets
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fracdnn.cli.messages import fail, say
-from fracdnn.cli.metrics import Scores, new_scores
+from fracdnn.cli.metrics import Scores, over_ranks, scores_of
 from fracdnn.cli.options import bytes_of
 from fracdnn.cli.ranks import processes_here
 from fracdnn.columns.cells import has_no_text
@@ -43,36 +44,25 @@ def is_too_large(source: str, limit: str | float | None) -> bool:
     """
     if source == "-" or not all(Path(file).exists() for file in files_of(source)):
         return False
-    free = free_bytes() // (2 * processes_here())
-    needed, most = needed_bytes(source), free if limit is None else bytes_of(limit)
-    if needed > most:
-        taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
-        say(f"streaming: {source} {taken}")
-    return needed > most
-
-
-def needed_bytes(source: str) -> int:
-    """About what training on the whole table would take; a sheet, which cannot be streamed, counts as 0."""
+    table = Path("/proc/meminfo")  # what new processes can have without swapping
+    found = re.search(r"MemAvailable:\s+(\d+) kB", table.read_text()) if table.exists() else None
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = (1024 * int(found[1]) if found else pages // 2) // (2 * processes_here())
     require("polars")
-    total = 0
+    content = 0  # in bytes; a sheet, which cannot be streamed, counts as 0
     for file in files_of(source):
         ending = ending_of(file)
         if ending == ".parquet":
             with readable(file, ending):
                 scan = pl.scan_parquet(file, glob=False)
-                total += 8 * len(scan.collect_schema()) * scan.select(pl.len()).collect().item()
+                content += 8 * len(scan.collect_schema()) * scan.select(pl.len()).collect().item()
         elif ending != ".xlsx":
-            total += Path(file).stat().st_size * (_COMPRESSION if ending.endswith(".gz") else 1)
-    return _COPIES * total
-
-
-def free_bytes() -> int:
-    """What new processes can have without swapping."""
-    table = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable:\s+(\d+) kB", table.read_text()) if table.exists() else None
-    if found:
-        return 1024 * int(found[1])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+            content += Path(file).stat().st_size * (_COMPRESSION if ending.endswith(".gz") else 1)
+    needed, most = _COPIES * content, free if limit is None else bytes_of(limit)
+    if needed > most:
+        taken = f"would take about {shown_bytes(needed)} in memory, more than {shown_bytes(most)} (--memory-limit)"
+        say(f"streaming: {source} {taken}")
+    return needed > most
 
 
 def shown_bytes(n: float) -> str:
@@ -83,7 +73,47 @@ def shown_bytes(n: float) -> str:
     return f"{n:.3g} GB"
 
 
-def examined(source: str, settings: Any) -> ExaminedTable:
+class StreamedTable(ExaminedTable):
+    """A table on disk, which a training and its scores read again."""
+
+    def fit(self, estimator: Any) -> None:
+        samples, target = self.samples("training"), self.target
+        validation = self.samples("validation") if self.n_rows("validation") else None
+        if _holds_out(estimator.early_stopping) and validation is None:
+            fail("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
+        others = (self.standardization, validation, self.encoding)
+        if target.classes is not None:
+            fit_classifier(estimator, samples, target.classes, target.counts, *others)
+        elif target.scale is not None:
+            fit_regressor(estimator, samples, target.scale, *others)
+
+    def scores(self, model: TableModel, role: str) -> Scores | None:
+        """Of all rows to test, or to learn from or stop early by; each rank looks at some of the pieces."""
+        if not self.n_rows(role):
+            return None
+        roles, here = ("training", "validation"), range(together.rank(), len(self.stream.pieces), together.count())
+        with together.joint("predicting"):
+            parts = (self.parts(place, each) for place in here for each in (roles if role == "training" else (role,)))
+            scores = scores_of(model, (part[1:] for part in chain.from_iterable(parts)))
+        return over_ranks(scores)
+
+    @property
+    @together.joint("reading the rows held out")
+    def held_out(self) -> "pl.DataFrame":
+        """The first rows that were held out, at most `MOST_HELD_OUT`, as they are in the table; on the first rank."""
+        # Parts may have columns in another order, and sheets other types where nothing is learned from them.
+        names, used = list(self.stream.schema), self.encoding.names
+        frames, n, most = [], 0, MOST_HELD_OUT if together.is_first() else 0
+        for place in range(len(self.stream.pieces)):
+            for frame, _, _ in self.parts(place, "test", whole=True) if n < most else ():
+                texts = {name for name in names if name not in used and not has_no_text(frame[name].dtype)}
+                kept = [frame[name].cast(pl.String) if name in texts else frame[name] for name in names]
+                frames.append(pl.DataFrame(kept)[: most - n])
+                n += frames[-1].height
+        return pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame(schema=self.stream.schema)
+
+
+def examined(source: str, settings: Any) -> StreamedTable:
     with together.joint("looking at the table"):
         if settings.search:
             fail("--search needs the table in memory, but it is streamed; leave it out, or raise --memory-limit")
@@ -97,7 +127,8 @@ def examined(source: str, settings: Any) -> ExaminedTable:
         seed=int(drawn) if seed is None else int(seed),
     )
     names = {"drop": settings.drop, "keep": settings.keep, "categorical": settings.categorical}
-    return examine(stream, settings.target, task=settings.task, division=division, decimal=settings.decimal, **names)
+    given = {"task": settings.task, "division": division, "decimal": settings.decimal}
+    return StreamedTable(**vars(examine(stream, settings.target, **given, **names)))
 
 
 def _holds_out(early_stopping: bool | str) -> bool:
@@ -111,41 +142,3 @@ def say_unused(parameters: dict[str, Any]) -> None:
         if name in parameters and parameters[name] not in same:
             flag = f"--{name.replace('_', '-')} {parameters[name]:g}"
             say(f"{flag} is not used: training on a streamed table {instead}")
-
-
-def fit(estimator: Any, table: ExaminedTable) -> None:
-    samples = table.samples("training")
-    validation = table.samples("validation") if table.n_rows("validation") else None
-    if _holds_out(estimator.early_stopping) and validation is None:
-        fail("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
-    target, others = table.target, (table.standardization, validation, table.encoding)
-    if target.classes is not None:
-        fit_classifier(estimator, samples, target.classes, target.counts, *others)
-    elif target.scale is not None:
-        fit_regressor(estimator, samples, target.scale, *others)
-
-
-def scores_of(model: TableModel, table: ExaminedTable, *roles: str) -> Scores:
-    """Of all rows with these roles; each rank looks at some of the pieces."""
-    scores = new_scores(model)
-    with together.joint("predicting"):
-        for place in range(together.rank(), len(table.stream.pieces), together.count()):
-            for role in roles:
-                for _, X, y in table.parts(place, role):
-                    scores.add(X, y)
-    scores.add_up()
-    return scores
-
-
-def held_out(table: ExaminedTable, most: int) -> "pl.DataFrame":
-    """The first rows that were held out, at most so many, as they are in the table."""
-    # Parts may have columns in another order, and sheets other types where nothing is learned from them.
-    names, used = list(table.stream.schema), table.encoding.names
-    frames, n = [], 0
-    for place in range(len(table.stream.pieces)):
-        for frame, _, _ in table.parts(place, "test", whole=True) if n < most else ():
-            texts = {name for name in names if name not in used and not has_no_text(frame[name].dtype)}
-            kept = [frame[name].cast(pl.String) if name in texts else frame[name] for name in names]
-            frames.append(pl.DataFrame(kept)[: most - n])
-            n += frames[-1].height
-    return pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame(schema=table.stream.schema)

@@ -17,24 +17,21 @@ _FOLDERS = ("FRACDNN_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
 
 def show_system(*, as_json: bool = False) -> None:
     """Print versions, devices, engines and settings of this process, as lines or as one JSON document."""
+    modules = dict.fromkeys([*_CORE, *(module for extra in EXTRAS.values() for module in extra)])
+    installed = {each.name.lower(): each.version for each in metadata.distributions()}
+    packages = {name: installed.get(name, "missing") for name in (PACKAGES.get(each, each) for each in modules)}
+    settings = {name: os.environ[name] for name in _SETTINGS if name in os.environ}
+    settings |= {name: "(set)" for name in _FOLDERS if name in os.environ}
     found = {"fracdnn": __version__, "python": platform.python_version(), "platform": platform.platform()}
-    document = {**found, "packages": _packages(), **_devices(), "settings": _settings()}
-    print(
-        json.dumps(document) if as_json else "\n".join(f"{name}: {_shown(value)}" for name, value in document.items())
-    )
+    document = {**found, "packages": packages, **_devices(), "settings": settings}
+    lines = [f"{name}: {_shown(value)}" for name, value in document.items()]
+    print(json.dumps(document) if as_json else "\n".join(lines))
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items()) or "none"
     return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-def _packages() -> dict[str, str]:
-    """The versions of what fracdnn may use; "missing" for what is not installed."""
-    modules = dict.fromkeys([*_CORE, *(module for extra in EXTRAS.values() for module in extra)])
-    installed = {each.name.lower(): each.version for each in metadata.distributions()}
-    return {name: installed.get(name, "missing") for name in (PACKAGES.get(module, module) for module in modules)}
 
 
 def _devices() -> dict[str, Any]:
@@ -57,8 +54,3 @@ def _devices() -> dict[str, Any]:
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "engines": ["autograd", "matmul", *numba, *triton],
     }
-
-
-def _settings() -> dict[str, str]:
-    values = {name: os.environ[name] for name in _SETTINGS if name in os.environ}
-    return values | {name: "(set)" for name in _FOLDERS if name in os.environ}

@@ -14,26 +14,25 @@ import typer
 
 from fracdnn.cli import runs, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
-from fracdnn.cli.metrics import hashes_text, new_scores
+from fracdnn.cli.metrics import Scores, hashes_text, scores_of
 from fracdnn.cli.options import Settings
 from fracdnn.cli.places import METRICS, Places
-from fracdnn.cli.ranks import check_ranks, process_group
-from fracdnn.cli.remarks import on_outliers, on_table, on_target
+from fracdnn.cli.ranks import process_group
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
-from fracdnn.cli.settings_search import search
+from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
 from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
-from fracdnn.columns.words import check_columns, check_target_name, count, listed, quoted
+from fracdnn.columns.words import alike, check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
-from fracdnn.report.headline import headline
 from fracdnn.report.subject import subject_of
+from fracdnn.report.trust import headline
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
-from fracdnn.tabular.model import TableModel, no_values, target_column, true_answers
+from fracdnn.tabular.model import TableModel, split_target, target_column, true_answers
 from fracdnn.tabular.reading import read_table, sheets_of
 from fracdnn.tabular.targets import Target, TargetSummary, check_every_class
 from fracdnn.training import together
@@ -44,43 +43,55 @@ from fracdnn.version import versions
 _TOLD_BEFORE = "The number of unique classes is greater than"
 # At most this many iterations are lost, and a training writes some twenty checkpoints.
 MOST_BETWEEN, SHARE = 50, 20
+# For remarks on few rows or classes, numbers that look like ids, and prices.
+FEW_ROWS, FEW_OF_CLASS = 20, 5
+MOST_NAMED = 6
+# A target is like a price where its largest part is this many times its smallest, and its logarithm far less skewed.
+_SPAN, _PARTS, _LESS = 10.0, (0.05, 0.95), 0.5
 
 
 @dataclass
-class Learned:
-    """A model, what it reached, and rows that were held out, as they are in the table."""
-
-    model: TableModel
-    summary: dict[str, Any]
-    held_out: "pl.DataFrame"
-    search_cut_short: bool = False
-
-
-@dataclass
-class _Prepared:
-    """The rows of a table, to learn from and to test with, as they are and as features."""
+class _WholeTable:
+    """A table in memory, as `StreamedTable` is one on disk; `rows` are features and targets by what they are for."""
 
     target: Target
+    n_without_target: int
+    encoding: Encoding
     left_out: dict[str, str]
     columns: list[dict[str, str]]
-    table: "pl.DataFrame"
-    X: Encoded
-    y: np.ndarray
-    train_rows: list[int]
-    test_rows: list[int]
+    notes: list[str]
+    ids: list[str]
+    rows: dict[str, tuple[Encoded, np.ndarray]]
+    held_out: "pl.DataFrame"
+
+    def n_rows(self, role: str) -> int:
+        return len(self.rows[role][1]) if role in self.rows else 0
+
+    def fit(self, estimator: Any) -> None:
+        """Each process with its share of the rows of a table that all have read."""
+        if not together.is_alone():
+            parts = (part.tobytes() for X, y in self.rows.values() for part in (X.inputs, y))
+            together.check_same(table=b"".join(hashlib.sha256(part).digest() for part in parts))
+        X, y = self.rows["training"]
+        begin, end = (rank * len(y) // together.count() for rank in (together.rank(), together.rank() + 1))
+        estimator.fit(X[begin:end], y[begin:end])
+
+    def scores(self, model: TableModel, role: str) -> Scores | None:
+        """On the first process, which alone tells of them."""
+        return scores_of(model, [self.rows[role]]) if together.is_first() and self.n_rows(role) else None
 
 
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
     """One process, or those that torchrun started: all read the table, each trains on its part of the rows."""
     own = places.own_checkpoint
-    with process_group(settings.timeout), ExitStack() as held:
+    with process_group(settings.timeout, source), ExitStack() as held:
         record, model = {}, None
         with together.joint("looking at the places"):
             if together.is_first():
                 places.check(source, settings.parameters.get("checkpoint_path"))
                 if places.run is not None:
                     held.enter_context(runs.locked(places.run))
-                record = runs.training_record(source, settings.document())
+                record = runs.training_record(source, settings)
                 if settings.parameters.get("resume") and not (own and files_of(own)):
                     model = runs.finished(places.models[-1], record)
         if together.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
@@ -89,15 +100,19 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
                 paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
                 tell_results(model.details["summary"], paths, as_json)
             return
-        learned = _learn(source, settings, places)
+        model, held_out, search_cut_short = _learn(source, settings, places)
         paths = {}
         with together.joint("writing the model"):
             if together.is_first():
-                left_out = dict.fromkeys(settings.drop, "it was dropped (--drop)") | learned.model.details["left_out"]
-                learned.model.details.update(left_out=left_out, training=record, source=source)
-                paths = _finish(learned, places, as_json)
-        estimator = learned.model.estimator
-        status = estimator.history_.status
+                model.details.update(training=record, source=source)
+                summary = model.details["summary"]
+                if len(held_out):
+                    X, y = model.features(held_out), true_answers(model, target_column(held_out, model.target))
+                    summary["verdict"] = headline(subject_of(model.estimator, replace(X, unseen={}), y))
+                remedy = f"free some space; then {_then(model.estimator)}"
+                paths = write_results(model, held_out, places, remedy)
+                tell_results(summary, paths, as_json)
+        estimator, status = model.estimator, model.estimator.history_.status
         if own is not None and status not in UNFINISHED and together.is_first():
             runs.remove(files_of(own))  # which are ours, and done with
         if status == "no improvement":
@@ -111,11 +126,12 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             kept = f"; {paths['kept']} is unchanged" if "kept" in paths else ""
             best = f"the best model so far (iteration {estimator.n_iter_}{members}) is {paths.get('model', '')}{kept}"
             say(f"training was interrupted; {best}; {_then(estimator)}")
-        if status == "interrupted" or learned.search_cut_short:
+        if status == "interrupted" or search_cut_short:
             raise typer.Exit(exit_code())
 
 
-def _learn(source: str, settings: Settings, places: Places) -> Learned:
+def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel, "pl.DataFrame", bool]:
+    """A model, with what it reached in its details, the rows held out, and whether Ctrl-C ended the search."""
     checkpoint, resumes = settings.parameters.get("checkpoint_path"), bool(settings.parameters.get("resume"))
     with together.joint("looking at the table"):
         if together.is_first():
@@ -123,22 +139,43 @@ def _learn(source: str, settings: Settings, places: Places) -> Learned:
         is_too_large = streamed_table.is_too_large(source, settings.memory_limit)
         if not together.is_alone() and settings.search:
             fail("--search must run in one process, got several; search first, then pass the settings that it found")
-        check_ranks(source)
     together.check_same(options=repr((vars(settings), places)))
     is_streamed = bool(together.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-    return (_learned_streamed if is_streamed else _learned)(source, settings, places.run)
-
-
-def _finish(learned: Learned, places: Places, as_json: bool) -> dict[str, str]:
-    """Write the model and tell of it; where it is."""
-    model, summary, rows = learned.model, learned.summary, learned.held_out
-    if len(rows):
-        X, y = replace(model.features(rows), unseen={}), true_answers(model, target_column(rows, model.target))
-        summary["verdict"] = headline(subject_of(model.estimator, X, y))
-    model.details.update(summary=summary, versions=versions())
-    paths = write_results(model, rows, places, f"free some space; then {_then(model.estimator)}")
-    tell_results(summary, paths, as_json)
-    return paths
+    table: Any = (streamed_table.examined if is_streamed else _whole_table)(source, settings)
+    target, run, trials, search_cut_short = table.target, places.run, None, False
+    n_learned = table.n_rows("training") + table.n_rows("validation")
+    if table.n_without_target:
+        say(f"{count(table.n_without_target, 'row')} left out: the target is missing")
+    values = f"values from {target.least:g} to {target.most:g}"
+    holds = values if target.classes is None else count(len(target.classes), "class")
+    say(f"{target.task}: {target.name!r} holds {holds}{'' if settings.task != 'auto' else ' (--task overrides)'}")
+    remarks = on_table(table, n_learned, settings.test_fraction)
+    columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
+    with together.joint("looking at the settings"):
+        estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
+        if is_streamed:
+            streamed_table.say_unused(settings.parameters)
+    if settings.search:
+        fixed = list(settings.parameters)
+        trials, search_cut_short = search(estimator, *table.rows["training"], fixed=fixed, jobs=settings.jobs)
+        estimator.set_params(**trials[0].setting)
+    with metrics_to(run and run / METRICS):
+        _fit(estimator, lambda: table.fit(estimator), n_learned, table.encoding)
+    dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
+    details = {"left_out": dropped | table.left_out, "columns": columns, "decimal": target.decimal}
+    model = TableModel(estimator, target.name, details)
+    if not is_streamed:
+        X, y = table.rows["training"]
+        low, high = getattr(estimator, "target_limits_", np.zeros((2, 1)))[:, 0]  # a classifier has none
+        if n_far := int(((y < low) | (y > high)).sum()) if target.classes is None else 0:
+            far = f"{quoted(target.name)} is more than {estimator.outlier_limit:g} spreads from its median in {n_far:,}"
+            clipped = f"clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"
+            say(f"{far} of {len(y):,} training rows, where it is {clipped}")
+        details["rows_learned"] = hashes_text(X.inputs)
+    found, tested = (table.scores(model, role) for role in ("training", "test"))
+    if found is not None:  # as on the first process
+        details |= {"summary": _summary(model, list(table.left_out), found, tested, trials), "versions": versions()}
+    return model, table.held_out, search_cut_short
 
 
 def _then(estimator: Any) -> str:
@@ -146,87 +183,36 @@ def _then(estimator: Any) -> str:
     return f"--resume continues from {path}" if path and files_of(path) else "no checkpoint to --resume from exists"
 
 
-def _prepared(source: str, settings: Settings) -> _Prepared:
+@together.joint("reading and preparing the table")
+def _whole_table(source: str, settings: Settings) -> _WholeTable:
     whole, asked = read_table(source, settings.encoding, settings.sheet), (*settings.keep, *settings.categorical)
     if settings.sheet is None and source.lower().endswith(".xlsx") and len(sheets := sheets_of(source)) > 1:
         say(f"reading the sheet {quoted(sheets[0])} of {listed(sheets)}; --sheet NAME reads another")
     check_columns((*settings.drop, *asked), whole.columns)
-    check_target_name(settings.target, [name for name in whole.columns if name not in settings.drop])
-    values = target_column(whole, settings.target)
-    table, n_missing = whole.filter(values.is_not_null()), values.null_count()
-    if not len(table):
-        raise no_values(settings.target)
-    values = values.drop_nulls()
-    about = TargetSummary.of(values, np.ones(len(values), dtype=bool), most_labels=len(values))
-    target = about.target(settings.target, settings.task, settings.decimal)
-    _say_target(target, n_missing, settings)
-    y, task = target.values(values), target.task
-    features = with_categories(table.drop(settings.target, *settings.drop), settings.categorical)
-    numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
-    train_rows, test_rows = _split(y, task, settings)
+    rest, values, n_missing = split_target(whole.drop(settings.drop), settings.target)
+    found = TargetSummary.of(values, np.ones(len(values), dtype=bool), most_labels=len(values))
+    target = found.target(settings.target, settings.task, settings.decimal)
+    y, features = target.values(values), with_categories(rest, settings.categorical)
+    train_rows, test_rows = _split(y, target.task, settings)
+    if target.classes is not None:
+        target = replace(target, counts=np.unique(y[train_rows], return_counts=True)[1])
     rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
     summary = summary_of(features, np.isin(np.arange(len(y)), train_rows).astype(float))
-    encoding = with_inputs(without_ids(summary.encoding(features.schema, settings.decimal), numberings))
-    used = encoding.used()
+    encoding = summary.encoding(features.schema, settings.decimal)
+    numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
+    encoding = with_inputs(without_ids(encoding, numberings))
+    notes = summary.notes(encoding) + (on_target(target.name, y[train_rows]) if target.classes is None else [])
+    used, left_out = encoding.used(), encoding.left_out
     X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
-    learned, ids = y[train_rows], like_ids(encoding, numberings)
-    classes = np.unique(learned, return_counts=True) if task == "classification" else None
-    remarks = on_table(ids, len(learned), len(test_rows), settings.test_fraction, classes)
-    remarks += on_target(settings.target, learned) if classes is None else []
-    columns = _say_columns(describe_columns(summary, encoding), [*summary.notes(encoding), *remarks], settings)
-    return _Prepared(target, encoding.left_out, columns, table, X, y, train_rows, test_rows)
+    about = (describe_columns(summary, encoding), notes, like_ids(encoding, numberings))
+    parts = {"training": (X[train_rows], y[train_rows]), "test": (X[test_rows], y[test_rows])}
+    frame = whole.filter(target_column(whole, target.name).is_not_null())
+    return _WholeTable(target, n_missing, used, left_out, *about, parts, frame[test_rows])
 
 
-def _learned(source: str, settings: Settings, run: Path | None) -> Learned:
-    with together.joint("reading and preparing the table"):
-        table = _prepared(source, settings)
-        estimator = _estimator(table.target.task, settings, run, len(table.train_rows), table.X.shape[1])
-    if not together.is_alone():
-        parts = (np.ascontiguousarray(table.X.inputs), table.y, np.array(table.train_rows))
-        together.check_same(table=b"".join(hashlib.sha256(part.tobytes()).digest() for part in parts))
-    X, y, y_test = table.X[table.train_rows], table.y[table.train_rows], table.y[table.test_rows]
-    summary: dict[str, Any] = {}
-    trials, search_cut_short = None, False
-    if settings.search:
-        trials, search_cut_short = search(estimator, X, y, fixed=list(settings.parameters), jobs=settings.jobs)
-        estimator.set_params(**trials[0].setting)
-    here = slice(together.rank() * len(y) // together.count(), (together.rank() + 1) * len(y) // together.count())
-    with metrics_to(run and run / METRICS):
-        _fit(estimator, lambda: estimator.fit(X[here], y[here]), len(y), X.encoding)
-    for remark in on_outliers(settings.target, y, estimator):
-        say(remark)
-    model = _model(estimator, table.target, table.left_out, table.columns)
-    model.details["rows_learned"] = hashes_text(X.inputs)
-    if together.is_first():  # which alone tells of it
-        tested = new_scores(model).add(table.X[table.test_rows], y_test) if len(y_test) else None
-        summary = _summary(model, new_scores(model).add(X, y), tested)
-    if trials is not None:
-        summary["search"] = [trial.to_dict() for trial in trials]
-    return Learned(model, summary, table.table[table.test_rows], search_cut_short)
-
-
-def _learned_streamed(source: str, settings: Settings, run: Path | None) -> Learned:
-    table = streamed_table.examined(source, settings)
-    target = table.target
-    _say_target(target, table.n_without_target, settings)
-    n_learned, n_test = table.n_rows("training") + table.n_rows("validation"), table.n_rows("test")
-    classes = None if target.classes is None else (target.classes, target.counts)
-    remarks = on_table(table.ids, n_learned, n_test, settings.test_fraction, classes)
-    columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
-    with together.joint("looking at the settings"):
-        estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
-        streamed_table.say_unused(settings.parameters)
-    with metrics_to(run and run / METRICS):
-        _fit(estimator, lambda: streamed_table.fit(estimator, table), n_learned, table.encoding)
-    model = _model(estimator, target, table.left_out, columns)
-    found = streamed_table.scores_of(model, table, "training", "validation")
-    tested = streamed_table.scores_of(model, table, "test") if n_test else None
-    with together.joint("reading the rows held out"):
-        held_out = streamed_table.held_out(table, streamed_table.MOST_HELD_OUT if together.is_first() else 0)
-    return Learned(model, _summary(model, found, tested), held_out)
-
-
-def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
+def _summary(
+    model: TableModel, left_out: list[str], found: Scores, tested: Scores | None, trials: list[Trial] | None
+) -> dict[str, Any]:
     """What is told of a model: its scores on the rows learned from and tested, and what they compare with."""
     estimator = model.estimator
     return {
@@ -234,18 +220,14 @@ def _summary(model: TableModel, found: Any, tested: Any) -> dict[str, Any]:
         "rows": {"training": found.rows, "test": tested.rows if tested else 0},
         "training": found.results(),
         "test": tested.results() if tested else None,
-        "baseline": (tested or found).baseline(),
-        "left_out": list(model.details["left_out"]),
+        "baseline": (tested or found).baseline(estimator),
+        "left_out": left_out,
         "order": estimator.order_,
         "order_learned": bool(estimator.learn_order),
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
+        **({} if trials is None else {"search": [trial.to_dict() for trial in trials]}),
     }
-
-
-def _model(estimator: Any, target: Target, left_out: dict[str, str], columns: list[dict[str, str]]) -> TableModel:
-    details = {"left_out": left_out, "columns": columns, "decimal": target.decimal}
-    return TableModel(estimator, target.name, details)
 
 
 def _say_columns(columns: list[dict[str, str]], notes: list[str], settings: Settings) -> list[dict[str, str]]:
@@ -255,15 +237,6 @@ def _say_columns(columns: list[dict[str, str]], notes: list[str], settings: Sett
     for text in ("\n".join(["how each column is used:", *as_lines(columns)]), *notes):
         say(text)
     return columns
-
-
-def _say_target(target: Target, n_missing: int, settings: Settings) -> None:
-    if n_missing:
-        say(f"{count(n_missing, 'row')} left out: the target is missing")
-    values = f"values from {target.least:g} to {target.most:g}"
-    found = values if target.classes is None else count(len(target.classes), "class")
-    why = "" if settings.task != "auto" else " (--task overrides)"
-    say(f"{target.task}: {settings.target!r} holds {found}{why}")
 
 
 def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], list[int]]:
@@ -311,3 +284,54 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
     for warning in caught if estimator.history_.status != "interrupted" else ():
         if not str(warning.message).startswith(_TOLD_BEFORE):
             say(f"warning: {warning.message}", always=True)
+
+
+def on_table(table: Any, n_learned: int, test_fraction: float) -> list[str]:
+    """On few rows, ids, and classes: many of them, rare ones, and names that look alike."""
+    found, target, ids = [], table.target, table.ids
+    names, counts = (np.empty(0, dtype=int), ()) if target.classes is None else (target.classes, target.counts)
+    if n_learned < FEW_ROWS:
+        found.append(f"warning: only {count(n_learned, 'training row')}: results will be unreliable")
+    if test_fraction and not table.n_rows("test"):
+        found.append("warning: no rows are held out to test the model, so its quality on new rows is unknown")
+    if len(names) > n_learned / 2:
+        many = f"{len(names):,} classes in {n_learned:,} rows"
+        found.append(f"warning: {many}; to predict a number, pass --task regression")
+    if ids and n_learned >= FEW_ROWS:
+        drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])
+        why = "holds a different whole number in each row"
+        found.append(f"{listed(ids)} {why}; if that is an id, leave it out: {drop}")
+    rare = [f"{str(name)!r} ({n:.0f})" for name, n in zip(names, counts, strict=True) if n < FEW_OF_CLASS]
+    if rare:
+        more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""
+        has, them = ("has", "it") if len(rare) == 1 else ("have", "them")
+        which = f"{len(rare):,} of {len(names):,} classes {has} fewer than {FEW_OF_CLASS} training rows"
+        found.append(f"warning: {which}: {', '.join(rare[:MOST_NAMED])}{more}; the model will rarely predict {them}")
+    for group in alike(list(map(str, names))) if names.dtype.kind == "U" else ():
+        found.append(f"warning: the classes {listed(group)} look alike; if they mean the same, give them one name")
+    return found
+
+
+def on_target(name: str, y: np.ndarray) -> list[str]:
+    if len(y) > 1 and not np.ptp(y):
+        return [f"warning: {quoted(name)} is {y[0]:g} in every training row: there is nothing to learn"]
+    if not is_like_a_price(y):
+        return []
+    return [
+        f"{quoted(name)} spans orders of magnitude, so its largest values dominate the errors; if relative errors "
+        f"matter, add a column with its logarithm, pass that as --target, and leave this one out: --drop {quoted(name)}"
+    ]
+
+
+def is_like_a_price(y: np.ndarray) -> bool:
+    """Whether positive numbers spread over orders of magnitude, evenly in their logarithm."""
+    if len(y) < FEW_ROWS or not (y > 0).all():
+        return False
+    shares = y / y.max()
+    low, high = np.quantile(shares, _PARTS)
+    return bool(high > _SPAN * low) and _lopsided(np.log(y)) < _LESS * _lopsided(shares)
+
+
+def _lopsided(values: np.ndarray) -> float:
+    """How far the mean lies from the median, in deviations: at most 1."""
+    return float(abs(values.mean() - np.median(values)) / values.std())

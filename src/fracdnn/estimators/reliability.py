@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from fracdnn.columns.summaries import Sums
-from fracdnn.training import together
 
 BINS = 10
 
@@ -29,10 +27,6 @@ class Reliability(Sums):
         place = np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], confidence)
         sums = (np.bincount(place, weights=each, minlength=bins) for each in (np.ones(len(place)), confidence, right))
         return cls(*sums)
-
-    def over(self, what: str) -> "Reliability":
-        sums = together.total(torch.from_numpy(np.stack([self.counts, self.confidence, self.hits])), what)
-        return Reliability(*sums.numpy())
 
     @property
     def error(self) -> float:

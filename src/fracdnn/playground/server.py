@@ -29,9 +29,8 @@ HEADERS = {
 def _documentation() -> str:
     """The address of the documentation, by the package's metadata."""
     with suppress(PackageNotFoundError):
-        for entry in metadata("fracdnn").get_all("Project-URL", []):
-            if entry.startswith("Documentation, "):
-                return entry.partition(", ")[2].rstrip("/")
+        places = dict(entry.split(", ", 1) for entry in metadata("fracdnn").get_all("Project-URL", []))
+        return places.get("Documentation", "").rstrip("/")
     return ""
 
 
@@ -56,26 +55,26 @@ class Server(ThreadingMixIn, TCPServer):
         self.elsewhere = {path: f"{site}{path}" for path in linked if site}
         if table is not None:
             self.answers["/table.json"] = json.dumps(table, allow_nan=False).encode(), TYPES[".json"]
-        super().__init__((HOST, 0), _Handler, bind_and_activate=False)
+        super().__init__((HOST, PORT if port is None else port), _Handler, bind_and_activate=False)
         try:
-            self._bind(PORT if port is None else port, is_a_must=port is not None)
+            self._bind(port)
             self.server_activate()
-            self.port = int(self.server_address[1])
-            self.address = f"http://{HOST}:{self.port}/"
         except BaseException:
             self.server_close()
             raise
+        self.port = int(self.server_address[1])
+        self.address = f"http://{HOST}:{self.port}/"
 
-    def _bind(self, port: int, *, is_a_must: bool) -> None:
-        self.server_address = (HOST, port)
+    def _bind(self, port: int | None) -> None:
         try:
             self.server_bind()
         except OSError as error:
-            if is_a_must:
+            if port is not None:
                 raise InvalidArgumentError(
                     f"port must be a free one, got {port} ({error.strerror}); pass another, or 0 for any that is free"
                 ) from None
-            self._bind(0, is_a_must=True)
+            self.server_address = (HOST, 0)
+            self.server_bind()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that has closed the connection is no error."""
@@ -110,8 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, *arguments: Any) -> None:
         """Say nothing: who looks at the terminal wants the address."""

@@ -6,24 +6,18 @@ import zlib
 from base64 import b64encode, b85encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from fracdnn.files import write_whole
 from fracdnn.parameters import LOCAL_PARAMETERS
-from fracdnn.report.classes import confusion_plot, ranking_plots, reliability_plot
-from fracdnn.report.dependence import dependence_plot
-from fracdnn.report.flow import flow_plot
-from fracdnn.report.headline import headline, tiles
-from fracdnn.report.importance import Importances, importance_plot, measured
-from fracdnn.report.planes import region_plot
+from fracdnn.report.answers import confusion_plot, prediction_plot, ranking_plots, reliability_plot, residual_plot
+from fracdnn.report.importance import Importances, dependence_plot, importance_plot, measured
+from fracdnn.report.inside import flow_plot, network_facts, region_plot, training_plot
 from fracdnn.report.plots import Plot
-from fracdnn.report.residuals import prediction_plot, residual_plot
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.report.texts import is_number
-from fracdnn.report.training import network_facts, training_plot
-from fracdnn.report.trust import advice
+from fracdnn.report.trust import advice, headline, tiles
 from fracdnn.version import versions
 
 _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
@@ -51,21 +45,21 @@ def write_report(
     its own. The file, about 1.9 MB, requests nothing from the network, and is whole or absent. Scatter plots show at
     most 1,000 samples; the figures at the top count all.
     """
-    from jinja2 import Environment
+    from jinja2 import Environment, PackageLoader
     from plotly.offline import get_plotlyjs
 
     subject = subject_of(estimator, X, y, ids)
     importances = measured(subject)
     plots = _plots(subject, importances, columns)
     # Values are escaped unless they are marked as safe; what a browser runs is named by its hash, so nothing else runs.
-    library, script = get_plotlyjs(), _resource("report.js")
+    loader, library = PackageLoader("fracdnn.report", ""), get_plotlyjs()
     drawn = {each.name: {key: getattr(each, key) for key in _DRAWN} for plot in plots for each in plot.drawn}
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    script = loader.get_source(environment, "report.js")[0]
     environment.tests["number"] = is_number
-    page = environment.from_string(_resource("report.html")).render(
+    page = environment.get_template("report.html").render(
         title=title,
         kind="Classification" if subject.classifies else "Regression",
-        style=_resource("report.css"),
         headline=headline(subject),
         trust=advice(subject, importances, columns),
         tiles=tiles(subject),
@@ -119,7 +113,3 @@ def _tables(subject: Subject, details: Mapping[str, str], trained_with: Mapping[
     shown = {name: str(value) for name, value in settings.items() if name not in _NOT_SHOWN}
     tables = {"Details": {str(name): str(value) for name, value in details.items()}, "Versions": trained}
     return {heading: rows for heading, rows in (tables | {"Settings": shown}).items() if rows}
-
-
-def _resource(name: str) -> str:
-    return files("fracdnn.report").joinpath(name).read_text(encoding="utf-8")

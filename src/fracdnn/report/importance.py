@@ -1,24 +1,35 @@
-"""Which columns a model relies on: how much worse its answers become when the cells of one are shuffled.
+"""Which columns a model relies on: how much worse its answers become when the cells of one are shuffled, and what it
+answers as one column changes and all others stay as they are (Friedman 2001).
 
 A column that explains nearly everything by itself is more often a leak than a discovery: see `dominant`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from sklearn.inspection import permutation_importance
 from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from fracdnn.report.answers import rarer
 from fracdnn.report.figures import BLUE, GREY
-from fracdnn.report.plots import Plot, axis, label, numbers
+from fracdnn.report.plots import Plot, axis, bars, class_key, class_style, label, numbers, padded, scatter
 from fracdnn.report.subject import SHOWN, Subject
+from fracdnn.report.texts import number
 
 REPEATS, MOST_BARS = 5, 20
 # Answers that a report waits for at most, and samples below which an importance says little.
 MOST_ANSWERS, LEAST_SAMPLES = 80_000, 40
 # Of a column that dominates: the share that a model must explain, and what of that the column alone must reach.
 LEAST_EXPLAINED, NEARLY_ALL, LEAST_DOMINATED, LEAF = 0.5, 0.95, 50, 5
+# Columns, values of each, samples, and classes that are shown.
+MOST_COLUMNS, MOST_VALUES, MOST_SAMPLES, MOST_CLASSES = 6, 12, 200, 5
+# Bars are left out where they are so much higher than the means move.
+FLATTEST, BARS = 0.3, "rgba(0,114,178,0.45)"
+# What a column of numbers is varied over: its usual values.
+_USUAL = (0.02, 0.98)
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,6 @@ def measured(subject: Subject) -> Importances:
 
 
 def importance_plot(subject: Subject, found: Importances) -> Plot:
-    """The most important columns as bars, the first at the top, with the deviation over shuffles."""
     if found.why_not:
         return Plot("importance", "Importance of columns", note=found.why_not)
     order = np.argsort(-found.mean, kind="stable")[:MOST_BARS]
@@ -68,12 +78,11 @@ def importance_plot(subject: Subject, found: Importances) -> Plot:
     bars |= {"text": names, "textposition": "none", "marker": {"color": BLUE, "opacity": 0.75}}
     bars["hovertemplate"] = "%{text}<br>%{x:.4g} ± %{error_x.array:.2g}<extra></extra>"
     word, n_columns = "increase of the log-loss" if subject.classifies else "decrease of R²", len(found.mean)
-    drawn = "" if len(found.samples) == subject.n else f" of {subject.n:,}"
     some = f" These are the {len(order)} most important of {n_columns:,} columns." if n_columns > len(order) else ""
     caption = (
-        f"The {word} when the cells of one column are shuffled among {len(found.samples):,}{drawn} held-out samples: "
-        f"mean and standard deviation of {REPEATS} shuffles. Near 0, the model does not need the column; columns "
-        f"with the same information split their importance.{some}"
+        f"The {word} when the cells of one column are shuffled among {_of_all(subject, found.samples)} held-out "
+        f"samples: mean and standard deviation of {REPEATS} shuffles. Near 0, the model does not need the column; "
+        f"columns with the same information split their importance.{some}"
     )
     axes = {
         "xaxis": axis(word) | {"zeroline": True, "zerolinecolor": GREY},
@@ -86,26 +95,22 @@ def importance_plot(subject: Subject, found: Importances) -> Plot:
 def importances(subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of the permutation importance of each column: loss in minus log-loss, or in R².
 
-    All features of a column are shuffled together, in the same orders for each column, as scikit-learn draws them.
+    All features of a column are shuffled together: what scikit-learn shuffles are the rows that each column is from.
     """
     X, y = subject.X[samples], (subject.codes if subject.classifies else subject.y)[samples]
+    features, column_of = np.arange(X.shape[1]), np.zeros(X.shape[1], dtype=int)
+    for column, places in enumerate(subject.columns.values()):
+        column_of[places] = column
 
-    def score(X: np.ndarray) -> float:
+    def score(_: Any, rows: np.ndarray, y: np.ndarray) -> float:
+        outputs = subject.outputs(X[rows[:, column_of], features])
         if subject.classifies:
-            return float(np.log(subject.outputs(X)[np.arange(len(y)), y].clip(min=np.finfo(np.float64).eps)).mean())
-        return float(r2_score(y, subject.outputs(X)))
+            return float(np.log(outputs[np.arange(len(y)), y].clip(min=np.finfo(np.float64).eps)).mean())
+        return float(r2_score(y, outputs))
 
-    generator = np.random.RandomState(np.random.RandomState(0).randint(2**31))
-    whole, found = score(X), np.empty((len(subject.columns), REPEATS))
-    rows, order = np.arange(len(X)), np.arange(len(X))
-    for repeat in range(REPEATS):
-        generator.shuffle(order)
-        rows = rows[order]
-        for column, features in enumerate(subject.columns.values()):
-            shuffled = X.copy()
-            shuffled[:, features] = X[rows][:, features]
-            found[column, repeat] = whole - score(shuffled)
-    return found.mean(axis=1), found.std(axis=1)
+    rows = np.repeat(np.arange(len(X))[:, None], len(subject.columns), axis=1)
+    found = permutation_importance(subject.estimator, rows, y, scoring=score, n_repeats=REPEATS, random_state=0)
+    return found.importances_mean, found.importances_std
 
 
 def dominant(subject: Subject, found: Importances) -> str | None:
@@ -132,5 +137,111 @@ def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:
     if subject.classifies:
         constant = 1.0 - np.unique(y, return_counts=True)[1].max() / len(y)
         return 1.0 - float((answers != y).mean()) / constant if constant else 0.0
-    constant = float(((y - y.mean(0)) ** 2).sum())
-    return 1.0 - float(((y - answers.reshape(y.shape)) ** 2).sum()) / constant if constant else 0.0
+    return float(r2_score(y, answers, multioutput="variance_weighted"))
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """Answers [values, samples, outputs] at some values of a column: numbers, or `names` of categories."""
+
+    column: str
+    values: np.ndarray
+    names: list[str] | None
+    answers: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.answers.mean(axis=1)
+
+    def quartiles(self, output: int) -> np.ndarray:
+        """Of the samples, [2, values]."""
+        return np.quantile(self.answers[:, :, output], [0.25, 0.75], axis=1)
+
+
+def dependence(subject: Subject, column: str, samples: np.ndarray) -> Dependence:
+    """The answers for the samples with each of the values in place of their own."""
+    places, grid, names = _grid(subject, column)
+    X = np.repeat(subject.X[samples][None], len(grid), axis=0)
+    X[:, :, places] = grid[:, None]
+    answers = subject.outputs(X.reshape(-1, X.shape[2])).reshape(len(grid), len(samples), -1)
+    return Dependence(column, grid[:, 0] if names is None else np.arange(len(grid)), names, answers)
+
+
+def _grid(subject: Subject, column: str) -> tuple[list[int], np.ndarray, list[str] | None]:
+    """The features that change, their values [values, features], and the names of these for categories."""
+    places = subject.columns[column]
+    names = [subject.features[place] for place in places]
+    if all(name.startswith(f"{column}=") for name in names):
+        counts = (subject.X[:, places] == 1).sum(axis=0)
+        kept = np.argsort(-counts, kind="stable")[: min(MOST_VALUES, max(int((counts > 0).sum()), 1))]
+        return places, np.eye(len(places))[kept], [names[k].removeprefix(f"{column}=") for k in kept]
+    missing = [place for place in places[1:] if subject.features[place] == f"{names[0]} is missing"]
+    known = subject.X[(subject.X[:, missing] == 0).all(axis=1), places[0]]
+    values = np.unique(known)
+    if len(values) > MOST_VALUES:
+        values = np.unique(np.quantile(known, np.linspace(*_USUAL, MOST_VALUES)))
+    return [places[0], *missing], np.column_stack([values, np.zeros((len(values), len(missing)))]), None
+
+
+def dependence_plot(subject: Subject, importances: Importances) -> Plot:
+    plot = Plot("dependence", "How the prediction depends on the most important columns")
+    samples, columns = subject.shown(MOST_SAMPLES), list(subject.columns)
+    found = [dependence(subject, columns[k], samples) for k in importances.best(MOST_COLUMNS)]
+    found = [each for each in found if len(each.values) > 1]
+    if not found:
+        plot.note = "No column is clearly important, so there is nothing to show."
+        return plot
+    outputs, answer = _outputs(subject, found)
+    means = np.concatenate([each.mean[:, outputs].ravel() for each in found])
+    ends = np.concatenate([each.quartiles(outputs[0]).ravel() for each in found])
+    has_bars = len(outputs) == 1 and bool(np.ptp(means) >= FLATTEST * np.ptp(ends))
+    up = axis("", range=padded(np.append(means, ends) if has_bars else means))
+    up |= {"tickformat": ".0%"} if subject.classifies else {}
+    for k, each in enumerate(found):
+        across = axis(label(each.column))
+        if each.names is not None:
+            across |= {"tickvals": each.values.tolist(), "ticktext": [label(name, 12) for name in each.names]}
+            across["range"] = [-0.5, len(each.names) - 0.5]
+        axes = {"xaxis": across, "yaxis": up, "showlegend": False}
+        plot.parts.append(Plot(f"dependence-{k}", each.column, "", _traces(subject, each, outputs, has_bars), axes))
+    plot.key = [class_key(subject.labels)[k] for k in outputs] if len(outputs) > 1 else None
+    plot.caption = (
+        f"The mean {answer} when {_of_all(subject, samples)} held-out samples have this value in one "
+        f"column and keep their own in all others{'; bars show the middle half of them' if has_bars else ''}. It shows "
+        f"what the model does, not cause and effect, and includes combinations of values that the data may not have."
+    )
+    return plot
+
+
+def _outputs(subject: Subject, found: list[Dependence]) -> tuple[list[int], str]:
+    """What is shown, and its name: of two classes the rarer, of more those that change most, of values the first."""
+    if not subject.classifies:
+        return [0], "predicted value" if subject.y.shape[1] == 1 else "predicted value of the first output"
+    n_classes = found[0].answers.shape[2]
+    moves = np.max([np.ptp(each.mean, axis=0) for each in found], axis=0)
+    outputs = sorted(np.argsort(-moves, kind="stable")[:MOST_CLASSES].tolist())
+    if n_classes <= 2:
+        k = rarer(subject) if len(subject.labels) == 2 else n_classes - 1
+        return [k], f"probability of “{subject.labels[k]}”"
+    some = f" ({len(outputs)} of {n_classes}, which change most)" if len(outputs) < n_classes else ""
+    return outputs, f"probability of each class{some}"
+
+
+def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bars: bool) -> list[dict[str, Any]]:
+    """The mean for each output; of one output also the middle half of the samples."""
+    hover = f"%{{text}}: %{{y:{'.1%' if subject.classifies else '.4g'}}}<extra>%{{fullData.name}}</extra>"
+    texts = [number(value) for value in each.values] if each.names is None else [label(name) for name in each.names]
+    found = []
+    for k in outputs:
+        color, mean = BLUE if len(outputs) == 1 else class_style(k)["color"], each.mean[:, k]
+        name = label(subject.labels[k]) if subject.classifies else "mean"
+        trace = scatter("lines+markers", each.values, mean, text=texts, meta=k, name=name, hovertemplate=hover)
+        trace |= {"line": {"color": color, "dash": "dot" if each.names else "solid"}, "marker": {"size": 6}}
+        if has_bars:
+            trace["error_y"] = bars(mean, *each.quartiles(k)) | {"color": BARS, "thickness": 4, "width": 0}
+        found.append(trace)
+    return found
+
+
+def _of_all(subject: Subject, samples: np.ndarray) -> str:
+    return f"{len(samples):,}" + ("" if len(samples) == subject.n else f" of {subject.n:,}")

@@ -80,14 +80,14 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
     return {"title": {"text": title, "standoff": 8}, "automargin": True, "zeroline": False, **options}
 
 
-def log_axis(title: str, values: Any, **options: Any) -> dict[str, Any]:
+def log_axis(title: str, values: Any) -> dict[str, Any]:
     """A logarithmic axis with ticks at powers of ten, between them 2 and 5 where the values span few of them."""
     found = [value for value in values if value is not None and 0 < value < np.inf]
     decades = np.log10(max(found) / min(found)) if found else 0.0
     if decades > 0.5:  # within a factor of three or so Plotly's own ticks do
         step = "D2" if decades <= 3 else max(1, round(decades / 8))  # as Plotly calls 1, 2 and 5
-        options |= {"dtick": step, "tickformat": "~g"}
-    return axis(title, type="log", **options)
+        return axis(title, type="log", dtick=step, tickformat="~g")
+    return axis(title, type="log")
 
 
 def picked(n: int, most: int) -> np.ndarray:
@@ -131,16 +131,12 @@ def class_style(k: int) -> dict[str, str]:
     """Color and shape of class k: eight colors, then lighter and darker ones, each round with its own shape."""
     turn, place = divmod(k, len(PALETTE))
     toward, share = ((0, 0.0), (255, 0.5), (0, 0.35))[turn % 3]  # white, black
-    color = "#" + bytes(round(part * (1 - share) + toward * share) for part in channels(PALETTE[place])).hex()
+    color = "#" + bytes(round(part * (1 - share) + toward * share) for part in bytes.fromhex(PALETTE[place][1:])).hex()
     return {"color": color, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
 
 
 def class_key(labels: list[Any]) -> list[dict[str, str]]:
     return [{"name": str(name), "place": str(k), **class_style(k)} for k, name in enumerate(labels)]
-
-
-def channels(color: str) -> list[int]:
-    return list(bytes.fromhex(color[1:]))
 
 
 def shown_note(subject: Subject, shown: np.ndarray) -> str:

@@ -1,17 +1,28 @@
-"""May I trust this? What speaks against a model and its scores, and what to do about it."""
+"""May I trust this? The verdict on a model in one sentence, compared with the best constant answer, a few scores, and
+what speaks against them, with what to do about it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import binomtest, entropy
+from sklearn.metrics import log_loss, r2_score
 
 from fracdnn.columns.words import count
-from fracdnn.report.headline import Verdict, r2_interval, verdict
+from fracdnn.estimators.reliability import BINS
+from fracdnn.report.answers import outlier_weight, outliers, ranked
 from fracdnn.report.importance import Importances, dominant
-from fracdnn.report.residuals import outlier_weight, outliers
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number, share
 
+# What intervals and sets are to hold.
+LEVEL = 0.9
+# Below this probability a difference is not put down to chance.
+CHANCE = 0.05
+# What a model is called, compared with the best constant answer.
+BETTER, UNCLEAR = "Better than the baseline", "Perhaps better than the baseline, but it may be chance"
+NO_BETTER, NO_BASELINE = "No better than the baseline", "Nothing to compare with"
+Tile = tuple[str, str, str]  # a word, a value, and what to compare it with
 # Fewer held-out rows, in all and of a class, leave a score uncertain; so much of the squared error is too much.
 FEW_ROWS, FEW_OF_CLASS, MUCH = 100, 10, 0.5
 MOST_NAMED, LEAST_IDS = 6, 20
@@ -20,12 +31,112 @@ _UNFINISHED = {
     "time limit": ("it reached its time limit", "more time"),
     "interrupted": ("it was interrupted", "more time"),
 }
-# A warning, and what to try.
-Findings = Iterator[tuple[str, str]]
+
+
+def verdict(subject: Subject) -> str:
+    if not subject.varies:
+        return NO_BASELINE
+    if subject.classifies:
+        better = (subject.predicted == subject.y).sum() > np.bincount(subject.codes).max()
+        clearly = chance(subject) < CHANCE
+    else:
+        better = r2_score(subject.y, subject.predicted) > 0
+        clearly = interval(subject)[0] > 0
+    return NO_BETTER if not better else BETTER if clearly else UNCLEAR
+
+
+def headline(subject: Subject) -> str:
+    rows = count(subject.n, "held-out row")
+    if subject.classifies:
+        counts = np.bincount(subject.codes)
+        name = f"“{subject.labels[counts.argmax()]}”"
+        score = f"accuracy {number(float((subject.predicted == subject.y).mean()))} on {rows}"
+        same = f"which are all of class {name}"
+        constant = f"always answering {name}, the most frequent class, reaches {number(counts.max() / subject.n)}"
+    else:
+        r2 = f" (R² {number(r2_score(subject.y, subject.predicted))})" if subject.varies else ""
+        score, same = f"RMSE {number(_rmse(subject.residuals))} on {rows}{r2}", "whose values are all the same"
+        constant = f"always answering their mean gives {number(_rmse(subject.y - subject.y.mean(0)))}"
+    return f"{verdict(subject)}: {score}{f'; {constant}' if subject.varies else f', {same}'}."
+
+
+def tiles(subject: Subject) -> list[Tile]:
+    """Scores; how often the true answer lies in what is to hold it nine times in ten; the number of rows."""
+    estimator, n = subject.estimator, subject.n
+    # Where no rows were held out in training, sets and intervals are not calibrated.
+    inside, size = None, np.zeros(n)
+    if subject.classifies:
+        classes, accuracy, loss = estimator.classes_, float((subject.predicted == subject.y).mean()), "undefined"
+        if len(subject.labels) == len(classes) > 1:  # no class that the training has not seen
+            loss = number(log_loss(subject.y, subject.probabilities, labels=classes))
+        low, high = (number(end, 3) for end in interval(subject))
+        areas = [each.area for each in ranked(subject)]  # of one class against the rest
+        scores = [
+            ("Accuracy", number(accuracy), f"95% interval: {low} to {high}"),
+            ("Log-loss", loss, f"baseline (class frequencies): {number(entropy(np.bincount(subject.codes)))}"),
+            *([("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
+            ("Calibration error", number(subject.reliability.error), f"ECE, {BINS} bins; 0 is perfect"),
+        ]
+        words = ("90% sets", "contain the true class; mean size")
+        if estimator.calibration_ is not None:
+            sets = np.pad(estimator.predict_sets(subject.X, LEVEL), ((0, 0), (0, len(subject.labels) - len(classes))))
+            inside, size = sets[np.arange(n), subject.codes], sets.sum(1)
+    else:
+        beside, sizes = "1 is perfect, 0 no better than the mean", np.abs(subject.residuals)
+        if subject.varies:
+            beside = "95% interval: {} to {}".format(*map(number, interval(subject)))
+        scores = [
+            ("R²", number(r2_score(subject.y, subject.predicted)) if n > 1 else "undefined", beside),
+            ("RMSE", number(_rmse(sizes)), f"baseline (mean): {number(_rmse(subject.y - subject.y.mean(0)))}"),
+            ("Median error", number(float(np.median(sizes))), "half of the errors are smaller"),
+            ("Mean error", number(float(sizes.mean())), "MAE"),
+        ]
+        words = ("90% intervals", "contain the value; mean width")
+        if estimator.calibration_ is not None:
+            ends = estimator.predict_quantiles(subject.X, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+            lower, upper = np.moveaxis(ends.reshape(*subject.y.shape, 2), -1, 0)
+            inside, size = (subject.y >= lower) & (subject.y <= upper), upper - lower
+    if inside is not None:
+        scores.append((words[0], share(float(inside.mean())), f"{words[1]} {number(float(size.mean()))}"))
+    return [*scores, ("Held-out rows", f"{n:,}", f"from {count(len(subject.columns), 'column')}")]
+
+
+def chance(subject: Subject) -> float:
+    """How probable a difference as large as that to the most frequent class is by chance, were both as often right:
+    the sign test of the samples that only one of them has right (McNemar 1947).
+    """
+    model, constant = subject.predicted == subject.y, subject.codes == np.bincount(subject.codes).argmax()
+    n = int((model != constant).sum())
+    return float(binomtest(int((model & ~constant).sum()), n).pvalue) if n else 1.0
+
+
+def _rmse(errors: np.ndarray) -> float:
+    return float(np.sqrt((errors**2).mean()))
+
+
+def r2_interval(y: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
+    """In which R² of all samples lies 95 times of 100: of [n, n_outputs], the mean over outputs, by the delta method.
+
+    R² = 1 − A/B of means A of squared errors and B of squared deviations has the influence (A/B · d² − e²) / B of a
+    sample with error e and deviation d.
+    """
+    errors, deviations = (y - predicted) ** 2, (y - y.mean(0)) ** 2
+    ratio = errors.mean(0) / deviations.mean(0)
+    influence = ((ratio * deviations - errors) / deviations.mean(0)).mean(1)
+    half = 1.959963984540054 * float(np.sqrt((influence**2).mean() / len(y)))
+    r2 = float(1 - ratio.mean())
+    return r2 - half, min(r2 + half, 1.0)
+
+
+def interval(subject: Subject) -> tuple[float, float]:
+    """In which the accuracy (by Wilson's formula) or R² of all samples lies 95 times of 100."""
+    if not subject.classifies:
+        return r2_interval(subject.y, subject.predicted)
+    return binomtest(int((subject.predicted == subject.y).sum()), subject.n).proportion_ci(method="wilson")
 
 
 def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    found = [*_on_columns(subject, importances, columns), *_on_rows(subject), *_on_fit(subject)]
+    found = list(_findings(subject, importances, columns))
     usual = "Predict new rows, and compare some predictions with what you know."
     if len(subject.columns) > 1:
         usual = f"Check below whether the columns that the model relies on make sense. {usual}"
@@ -40,50 +151,37 @@ def _named(names: Sequence[object]) -> str:
     return ", ".join(f"“{name}”" for name in names[:MOST_NAMED]) + more
 
 
-def _on_columns(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> Findings:
+def _findings(
+    subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Warnings with what to try, on columns, rows, and the fit."""
     if leak := dominant(subject, importances):
         remedy = f"Check that “{leak}” is known before the target and is not a copy of it; otherwise train without it."
         yield f"Possible leak: column “{leak}” explains nearly everything by itself.", remedy
-    if ids := like_ids(subject):
+    cells = {name: subject.X[:, places[0]] for name, places in subject.columns.items() if subject.n >= LEAST_IDS}
+    if ids := [name for name, x in cells.items() if (x == np.floor(x)).all() and len(np.unique(x)) == subject.n]:
         remedy = f"If it is an id, train again without {_named(ids)}."
         yield f"Suspected id: {_named(ids)} holds a different whole number in each row.", remedy
     rows = [list(row.values()) for row in columns if row.get("kind") == "unused"]
     if left := [row[0] for row in rows if "dropped" not in row[-1]]:
         remedy = "Read below why columns were left out, and bring back those that matter."
         yield f"{count(len(left), 'column')} left out: {_named(left)}.", remedy
-
-
-def like_ids(subject: Subject) -> list[str]:
-    """The columns in use that hold a different whole number in each of 20 rows or more."""
-    if subject.n < LEAST_IDS:
-        return []
-    values = {name: subject.X[:, places[0]] for name, places in subject.columns.items()}
-    return [name for name, x in values.items() if (x == np.floor(x)).all() and len(np.unique(x)) == subject.n]
-
-
-def _on_rows(subject: Subject) -> Findings:
     if subject.n < FEW_ROWS:
         text = f"Few held-out rows: {subject.n}"
-        if subject.classifies:
-            low, high = binomtest(int((subject.predicted == subject.y).sum()), subject.n).proportion_ci(method="wilson")
-            text += f", so the accuracy may be anywhere from {number(low, 2)} to {number(high, 2)}"
-        elif subject.varies:
-            low, high = r2_interval(subject.y, subject.predicted)
-            text += f", so R² may be anywhere from {number(low, 2)} to {number(high, 2)}"
+        if subject.classifies or subject.varies:
+            low, high = (number(end, 2) for end in interval(subject))
+            score = "the accuracy" if subject.classifies else "R²"
+            text += f", so {score} may be anywhere from {low} to {high}"
         yield f"{text}.", "Test on more rows: hold out more of them, or use cross-validation."
-    if not subject.classifies:
-        return
-    counts, known = np.bincount(subject.codes, minlength=len(subject.labels)), len(subject.estimator.classes_)
-    if rare := [label for label, n in zip(subject.labels[:known], counts, strict=False) if n < FEW_OF_CLASS]:
+    labels, known = (subject.labels, len(subject.estimator.classes_)) if subject.classifies else ([], 0)
+    counts = np.bincount(subject.codes, minlength=len(labels)) if labels else ()
+    if rare := [label for label, n in zip(labels[:known], counts, strict=False) if n < FEW_OF_CLASS]:
         remedy = "Collect more rows of rare classes, or merge them: their precision and recall are uncertain."
         yield f"Rare classes, with fewer than {FEW_OF_CLASS} held-out rows: {_named(rare)}.", remedy
-    if new := subject.labels[known:]:
+    if new := labels[known:]:
         remedy = "Train again with rows of every class."
         yield f"Never in the training rows, so never predicted: {_named(new)}.", remedy
-
-
-def _on_fit(subject: Subject) -> Findings:
-    if verdict(subject) in (Verdict.UNCLEAR, Verdict.NO_BETTER):
+    if verdict(subject) in (UNCLEAR, NO_BETTER):
         remedy = "Check the target column, add columns that may explain it, or search for better settings."
         yield "The model is not clearly better than a constant answer.", remedy
     if not subject.classifies and (weight := outlier_weight(subject)) > MUCH:

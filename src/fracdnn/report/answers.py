@@ -1,17 +1,19 @@
-"""How well classes are separated: the confusion matrix, confidence against accuracy, ROC and precision–recall."""
+"""How good the answers are. Of classes: the confusion matrix, confidence against accuracy, ROC and precision–recall; of
+values: how far predicted ones lie from observed ones, and the samples that lie farthest.
+"""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
-from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+from sklearn import metrics
 
 from fracdnn.columns.words import count
 from fracdnn.report import plots
-from fracdnn.report.figures import BLUE, GREY
-from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, numbers, scatter
-from fracdnn.report.subject import Subject
+from fracdnn.report.figures import BLUE, GREY, VERMILION
+from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, numbers, padded, scatter, shown_note
+from fracdnn.report.subject import SHOWN, Subject
 from fracdnn.report.texts import number, share
 
 # A matrix of more classes than this has no room for its counts; they are shown on hovering.
@@ -29,6 +31,9 @@ _THEMES: dict[str, tuple[list[list[Any]], float, tuple[str, str]]] = {
     "dark": ([[0, "#1b2330"], [0.5, "#1f6aa5"], [1, "#a9d6f5"]], 0.575, ("#ffffff", "#000000")),
 }
 _SHARES = {"range": [0, 1.02], "tickformat": ".0%"}
+# A residual is an outlier this many robust deviations from the median (Iglewicz and Hoaglin 1993), and so many are
+# listed. For a normal distribution the median distance from the median is 1/1.4826 deviations.
+FAR, MOST_OUTLIERS, _NORMAL = 3.5, 6, 1.4826
 
 
 def confusion_plot(subject: Subject) -> Plot:
@@ -154,7 +159,7 @@ def ranked(subject: Subject) -> list[Ranked]:
     found = []
     for k in present:
         hits, probability = subject.codes == k, subject.probabilities[:, k]
-        areas = roc_auc_score(hits, probability), average_precision_score(hits, probability)
+        areas = metrics.roc_auc_score(hits, probability), metrics.average_precision_score(hits, probability)
         found.append(Ranked(k, hits, probability, *map(float, areas)))
     return found
 
@@ -181,29 +186,119 @@ def ranking_plots(subject: Subject) -> list[Plot]:
         which, chance = f"of class “{subject.labels[shown[0].k]}”", f" Chance gives {rate:.1%}, the dashed line."
     elif len(shown) < len(found):
         which = f"of the {len(shown)} classes of least area among {len(found)}, each against all others"
-    caption = (
-        f"Recall against false positive rate {which}, for every threshold of its probability. The number after a name "
-        f"is the area under its curve: 1 is perfect, the dashed line is chance."
+    over = f"{which}, for every threshold of its probability. The number after a name is"
+    roc = Plot("roc", "ROC curve", layout=_layout("false positive rate", "recall", showlegend=True))
+    roc.caption = (
+        f"Recall against false positive rate {over} the area under its curve: 1 is perfect, the dashed line is chance."
     )
-    hover = "false positive rate %{x:.1%}<br>recall %{y:.1%}"
-    curves = [_curve(subject, each, each.area, roc_curve(each.hits, each.probability)[:2], hover) for each in shown]
-    roc = Plot("roc", "ROC curve", caption, [plots.dashed([0, 1], [0, 1], showlegend=False), *curves])
-    roc.layout = _layout("false positive rate", "recall", showlegend=True)
-    caption = (
-        f"Precision against recall {which}, for every threshold of its probability. The number after a name is its "
-        f"average precision.{chance}"
-    )
-    lines = [plots.dashed([0, 1], [rate, rate], showlegend=False)] if chance else []
+    precision = Plot("precision", "Precision–recall curve", layout=_layout("recall", "precision", showlegend=True))
+    precision.caption = f"Precision against recall {over} its average precision.{chance}"
+    roc.data = [plots.dashed([0, 1], [0, 1], showlegend=False)]
+    precision.data = [plots.dashed([0, 1], [rate, rate], showlegend=False)] if chance else []
     for each in shown:
-        precision, recall, _ = precision_recall_curve(each.hits, each.probability)
-        hover = "recall %{x:.1%}<br>precision %{y:.1%}"
-        lines.append(_curve(subject, each, each.precision, (recall, precision), hover))
-    layout = _layout("recall", "precision", showlegend=True)
-    return [roc, Plot("precision", "Precision–recall curve", caption, lines, layout)]
+        along, up, _ = metrics.roc_curve(each.hits, each.probability)
+        right, found, _ = metrics.precision_recall_curve(each.hits, each.probability)
+        roc.data.append(_curve(subject, each, each.area, along, up, "false positive rate %{x:.1%}<br>recall %{y:.1%}"))
+        precision.data.append(
+            _curve(subject, each, each.precision, found, right, "recall %{x:.1%}<br>precision %{y:.1%}")
+        )
+    return [roc, precision]
 
 
-def _curve(subject: Subject, each: Ranked, area: float, places: Any, hover: str) -> dict[str, Any]:
-    x, y = places
+def _curve(subject: Subject, each: Ranked, area: float, x: Any, y: Any, hover: str) -> dict[str, Any]:
     kept, line = plots.picked(len(x), MOST_PLACES), {"color": class_style(each.k)["color"], "width": 2}
     name, hover = f"{label(subject.labels[each.k], 16)} {number(area, 3)}", f"{hover}<extra>%{{fullData.name}}</extra>"
     return scatter("lines", x[kept], y[kept], 4, name=name, meta=each.k, line=line, hovertemplate=hover)
+
+
+def prediction_plot(subject: Subject) -> Plot:
+    """Observed against predicted values, one color an output, and the diagonal."""
+    ends = _ends(subject.y, subject.predicted)
+    hover, diagonal = "observed %{x:.4g}<br>predicted %{y:.4g}", plots.dashed(padded(ends), padded(ends), name="equal")
+    dots, seen = _dots(subject, subject.y, subject.predicted, (ends, ends), hover)
+    caption = f"Each dot is a held-out sample; on the dashed line a prediction is exact. {seen}"
+    across, up = (axis(title, range=padded(ends)) for title in ("observed", "predicted"))
+    axes = {"xaxis": across, "yaxis": up, "showlegend": len(dots) > 1}
+    return Plot("prediction", "Observed and predicted", caption, [diagonal, *dots], axes)
+
+
+def residual_plot(subject: Subject) -> Plot:
+    """Residuals (observed − predicted) over the predicted values; outliers stand out and are listed."""
+    left, far = subject.residuals, outliers(subject)
+    across, ends = _ends(subject.predicted), _ends(left)
+    hover = "predicted %{x:.4g}<br>residual %{y:.4g}<extra>row %{text}</extra>"
+    dots, seen = _dots(subject, subject.predicted, left, (across, ends), hover, far)
+    half, most = np.quantile(np.abs(left), [0.5, 0.9])
+    told, n = f"No residual is more than {FAR} robust deviations from the median.", int(far.sum())
+    if n:
+        it, make = ("it", "makes") if n == 1 else ("them", "make")
+        told = (
+            f"{count(n, 'outlier')} ({share(n / far.size)}), more than {FAR} robust deviations from the median, {make} "
+            f"up {share(outlier_weight(subject))} of the squared error; without {it} the root mean square error is "
+            f"{number(float(np.sqrt((left[~far] ** 2).mean())), 3)}."
+        )
+    caption = (
+        f"Half of the predictions are off by less than {number(half, 3)}, nine in ten by less than {number(most, 3)}. "
+        f"{told} {seen}"
+    )
+    axes = {
+        "xaxis": axis("predicted", range=padded(across)),
+        "yaxis": axis("residual (observed − predicted)", range=padded(ends)),
+        "showlegend": len(dots) > 1,
+    }
+    data = [plots.dashed(padded(across), [0, 0], name="exact", showlegend=False), *dots]
+    return Plot("residuals", "Residuals and outliers", caption, data, axes, table=_listed(subject, far))
+
+
+def deviations(left: np.ndarray) -> np.ndarray:
+    """How many robust deviations each residual [n, n_outputs] lies from the median of its output; 0 without spread."""
+    middle = np.median(left, axis=0)
+    scale = _NORMAL * np.median(np.abs(left - middle), axis=0)
+    scale = np.where(scale > 0, scale, left.std(axis=0))
+    return np.abs(left - middle) / np.where(scale > 0, scale, np.inf)
+
+
+def outliers(subject: Subject) -> np.ndarray:
+    return deviations(subject.residuals) > FAR
+
+
+def outlier_weight(subject: Subject) -> float:
+    squares = subject.residuals**2
+    return float(squares[outliers(subject)].sum() / (squares.sum() or 1.0))
+
+
+def _dots(
+    subject: Subject, x: np.ndarray, y: np.ndarray, ends: tuple[Any, Any], hover: str, far: np.ndarray | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """A trace for each output, where some are `far` each in its color; and how many dots are not seen."""
+    shown, found = subject.shown(SHOWN // y.shape[1]), []
+    for k in range(y.shape[1]):
+        marker: dict[str, Any] = {**class_style(k), "size": 6, "opacity": 0.75, "line": OUTLINE}
+        if far is not None and far[shown].any():
+            marker["color"] = np.where(far[shown, k], VERMILION, marker["color"]).tolist()
+        name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
+        dots = scatter("markers", x[shown, k], y[shown, k], name=name, marker=marker, hovertemplate=hover)
+        found.append(dots if far is None else dots | {"text": [label(subject.row_name(i)) for i in shown]})
+    n = plots.n_beyond((x, ends[0]), (y, ends[1]))
+    hidden = f"{count(n, 'dot')} far from the others {'is' if n == 1 else 'are'} outside the plot. " if n else ""
+    return found, hidden + shown_note(subject, shown)
+
+
+def _ends(*values: np.ndarray) -> np.ndarray:
+    ends = [plots.usual_ends(each.ravel()) for each in values]
+    return np.array([min(low for low, _ in ends), max(high for _, high in ends)])
+
+
+def _listed(subject: Subject, far: np.ndarray) -> list[list[str]] | None:
+    """The farthest rows, by their ids, else by their numbers from 1 in the order given."""
+    if not far.any():
+        return None
+    left, rows = subject.residuals, []
+    distance, several = np.where(far, deviations(left), 0.0), left.shape[1] > 1
+    for place in np.argsort(-distance, axis=None, kind="stable")[: min(MOST_OUTLIERS, int(far.sum()))]:
+        i, k = np.unravel_index(place, left.shape)
+        cells = [number(float(each[i, k])) for each in (subject.y, subject.predicted, left)]
+        names = [subject.row_name(i), f"output {k + 1}"][: 1 + several]
+        rows.append([*names, *cells, number(float(distance[i, k]), 3)])
+    headings = ["row id" if subject.ids else "row", "output"][: 1 + several]
+    return [[*headings, "observed", "predicted", "residual", "robust deviations"], *rows]
