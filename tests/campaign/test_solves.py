@@ -179,7 +179,7 @@ def cases(draw, modes):
     by = tuple(draw(st.lists(st.sampled_from(["y0", "order", "t", "parameter"]), unique=True, min_size=1)))
     history = ["auto", False]
     if grid == "uniform" and "t" not in by and modes == ("backward",):
-        history.append("compressed")
+        history.append(True)
     func = draw(st.sampled_from(list(FUNCS)))
     precise = grid == "graded" and "t" in by  # derivatives by times divide rounding by the steps
     # Of 0.2 * u, u a single number in float32, torch's jvp gives a tangent in float64.

@@ -147,7 +147,7 @@ class BackwardPass(ABC):
     def weight_gradients(self) -> torch.Tensor:
         nothing = self._inside.new_zeros(self._groups, self._size)
         slopes = [self._packed(self.slopes[k]) if k in self.slopes else nothing for k in range(self._count)]
-        adjoints = self.adjoints().reshape(self._groups, -1, self._size)
+        adjoints = self.adjoints().flatten(1, 2)
         products = torch.matmul(adjoints, torch.stack(slopes, dim=2))
         return products.reshape(self._inside.shape) * of_earlier(torch.ones_like(self._inside))
 
