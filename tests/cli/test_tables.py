@@ -340,11 +340,12 @@ def test_values_beyond_the_limit_are_told(tmp_path):
 
 def test_options_are_those_of_the_estimator(tmp_path):
     text = run("train", "--help-all", cwd=tmp_path).stdout
-    for name in fracdnn.FractionalClassifier().get_params():
-        if name != "verbose":
-            assert f"--{name.replace('_', '-')}" in text
-    meanings = {k: v for k, v in fracdnn.FractionalClassifier._parameter_meanings.items() if k != "verbose"}
-    assert set(meanings) == set(fracdnn.FractionalClassifier().get_params()) - {"verbose"}
+    names = set(fracdnn.FractionalClassifier().get_params()) - {"verbose", "warm_start"}
+    assert all(f"--{name.replace('_', '-')}" in text for name in names)
+    assert "--warm-start" not in text
+    meanings = fracdnn.FractionalClassifier._parameter_meanings
+    assert set(meanings) == names | {"verbose", "warm_start"}
+    meanings = {name: meanings[name] for name in names}
     words = " ".join(text.replace("│", " ").split())
     assert all(" ".join(meaning.replace("`", "").split()[:4]) in words for meaning in meanings.values())
     for line in (
