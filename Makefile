@@ -4,6 +4,9 @@
 # builds the site. `make dist`, `smoke`, `smoke-lowest`, `sbom` and `release-check` are for a release (RELEASING.md).
 PYTHON ?= python3
 VENV := .venv
+# Tests start many processes, and two of them read every test file: what is compiled once is kept, also in a container
+# that is set not to.
+export PYTHONDONTWRITEBYTECODE :=
 READY := $(VENV)/.ready
 
 .PHONY: demo test lint types unit test-studies test-slow coverage campaign chromium reproduce check-results bench docs clean \

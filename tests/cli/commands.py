@@ -1,4 +1,7 @@
-"""Runs commands and programs as processes of their own, forked from one that has imported what takes seconds."""
+"""Runs commands and programs as processes of their own, forked from one that has imported what takes seconds.
+
+What a command imports by itself is asked of processes forked from another, which has imported Typer alone.
+"""
 
 import atexit
 import json
@@ -10,19 +13,22 @@ from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
-PARENT = """
-import contextlib, io, json, os, resource, runpy, signal, sys, traceback, warnings
-
-import torch
+ALL = """
+import contextlib, io
 import torch._dynamo  # by every training
 import jinja2, plotly.graph_objects, plotly.offline  # by every report
 import polars, sklearn.metrics, sklearn.model_selection, typer.rich_utils
 import fracdnn.cli.app, fracdnn.cli.options, fracdnn.cli.predict, fracdnn.cli.train
-from fracdnn.cli import main
-from tests.cli.interrupted import interrupt_at
+import tests.cli.interrupted
 
 with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
     fracdnn.cli.app.app(["info", "nothing"])  # Typer imports pydantic when it first reads an argument
+"""
+PARENT = """
+import json, os, resource, runpy, signal, sys, traceback, warnings
+
+import fracdnn.cli.app
+from fracdnn.cli import main
 
 def child(request, rank):
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -36,11 +42,13 @@ def child(request, rank):
         count = str(request["count"])
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=count, LOCAL_WORLD_SIZE=count)
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(request["port"]))
+        import torch
         torch.set_num_threads(1)
     sys.modules.update(dict.fromkeys(request["missing"]))
     if request["file_size"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"],) * 2)
     if request["moment"]:
+        from tests.cli.interrupted import interrupt_at
         interrupt_at(request["moment"])
     if request["program"]:
         warnings.simplefilter("error")
@@ -61,6 +69,9 @@ def forked(request, rank):
     except BaseException:
         traceback.print_exc()
         code = 1
+    if request["light"]:
+        with open(os.path.join(request["files"], "imported"), "w", encoding="utf-8") as file:
+            print(*sys.modules, file=file)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -72,10 +83,10 @@ for line in sys.stdin:
 """
 
 
-@lru_cache(maxsize=1)
-def _parent():
+@lru_cache
+def _parent(light):
     process = subprocess.Popen(
-        [sys.executable, "-c", PARENT],
+        [sys.executable, "-c", PARENT if light else ALL + PARENT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -101,6 +112,12 @@ def run(*arguments, cwd, stdin="", file_size=0, missing=(), moment=None):
     return _done({**request, "moment": moment, "program": None}, cwd, stdin)[0]
 
 
+def run_light(*arguments, cwd, **environment):
+    """The same from a process that has imported no more than the list of commands; `imported` names all modules."""
+    request = {"arguments": [str(argument) for argument in arguments], "file_size": 0, "missing": (), "moment": None}
+    return _done({**request, "program": None}, cwd, light=True, environment=environment)[0]
+
+
 def run_ranks(count, *arguments, cwd, file_size=0, moment=None):
     """`fracdnn` on so many processes at once, as torchrun starts them: what `run` gives, of each.
 
@@ -118,7 +135,7 @@ def run_program(path, *, cwd):
     return _done({"file_size": 0, "missing": (), "moment": None, "program": str(path)}, cwd)[0]
 
 
-def _done(request, cwd, stdin="", count=1, port=0):
+def _done(request, cwd, stdin="", count=1, port=0, light=False, environment=None):
     with tempfile.TemporaryDirectory() as files:
         written = [f"{name}{rank}" for name in ("stdout", "stderr") for rank in range(count)]
         for name in ("stdin", *written):
@@ -127,15 +144,16 @@ def _done(request, cwd, stdin="", count=1, port=0):
         request = {
             **request,
             "cwd": [str(each) for each in folders],
-            "env": {"NO_COLOR": "1", "COLUMNS": "200"},
+            "env": {"NO_COLOR": "1", "COLUMNS": "200", **(environment or {})},
             "files": files,
         }
-        parent = _parent()
-        parent.stdin.write(json.dumps({**request, "count": count, "port": port}) + "\n")
+        parent = _parent(light)
+        parent.stdin.write(json.dumps({**request, "count": count, "port": port, "light": light}) + "\n")
         parent.stdin.flush()
         codes = [int(code) for code in parent.stdout.readline().split()]
         texts = [(Path(files) / name).read_text(encoding="utf-8") for name in written]
+        imported = set((Path(files) / "imported").read_text(encoding="utf-8").split()) if light else None
     return [
-        SimpleNamespace(returncode=code, stdout=out, stderr=err)
+        SimpleNamespace(returncode=code, stdout=out, stderr=err, imported=imported)
         for code, out, err in zip(codes, texts[:count], texts[count:], strict=True)
     ]

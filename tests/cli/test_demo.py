@@ -41,15 +41,8 @@ def test_version_and_help():
     assert "demo" in run("--help").stdout
 
 
-def completed(words, *options):
-    environment = {
-        **os.environ,
-        "_FRACDNN_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(words.count(" ")),
-    }
-    command = [sys.executable, *options, "-m", "fracdnn"]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+def completing(words):
+    return {"_FRACDNN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
 
 
 @pytest.mark.parametrize(
@@ -60,16 +53,15 @@ def completed(words, *options):
     ],
 )
 def test_completion_in_the_shell(words, expected):
-    assert expected in completed(words).stdout.split()
+    command, environment = [sys.executable, "-m", "fracdnn"], os.environ | completing(words)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert expected in done.stdout.split()
 
 
 def slow_modules(result):
-    """Those that take seconds to import, of what `python -X importtime` wrote."""
-    imported = {
-        line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
-    }
-    assert "fracdnn.cli" in imported
-    return imported & {"torch", "numpy", "sklearn", "numba", "fracdnn.nn"}
+    """Those that take seconds to import."""
+    assert "fracdnn.cli" in result.imported
+    return result.imported & {"torch", "numpy", "sklearn", "numba", "fracdnn.nn"}
 
 
 @pytest.mark.parametrize(
@@ -85,8 +77,7 @@ def slow_modules(result):
     ],
 )
 def test_help_and_errors_about_files_import_nothing_slow(arguments, told, tmp_path):
-    command = [sys.executable, "-X", "importtime", "-m", "fracdnn", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = commands.run_light(*arguments, cwd=tmp_path)
     assert told in done.stdout + done.stderr
     assert slow_modules(done) == set()
 
@@ -107,7 +98,7 @@ def test_the_short_help_of_train_has_what_people_use_and_fits_80_columns():
         ("fracdnn train measurements.c", []),
     ],
 )
-def test_completion_imports_nothing_slow(words, expected):
-    result = completed(words, "-X", "importtime")
+def test_completion_imports_nothing_slow(words, expected, tmp_path):
+    result = commands.run_light(cwd=tmp_path, **completing(words))
     assert result.stdout.split() == expected
     assert slow_modules(result) == set()

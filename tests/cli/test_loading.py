@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 import fracdnn.cli
 from fracdnn.cli.app import loaded
 from fracdnn.tabular import TableModel
-from tests.cli.commands import run
+from tests.cli.commands import run, run_light
 
 HEAVY = {"torch", "numpy", "sklearn", "scipy", "polars", "joblib", "numba"}
 TRAIN = ["t.csv", "--target", "b", "--out", "m"]
@@ -104,15 +104,9 @@ def test_wrong_files_are_told_before_torch_is_imported(arguments, message, tmp_p
 
 def without_heavy_imports(arguments, heavy, folder):
     """Run a command, which must not import any of these."""
-    program = f"""
-import atexit, sys
-atexit.register(lambda: print("loaded:", *{heavy} & sys.modules.keys(), file=sys.stderr))
-from fracdnn.cli import main
-sys.argv[1:] = {arguments}
-main()
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=folder)
-    assert done.stderr.splitlines()[-1] == "loaded:"
+    done = run_light(*arguments, cwd=folder)
+    assert "fracdnn.cli" in done.imported
+    assert heavy & done.imported == set()
     return done
 
 

@@ -19,7 +19,7 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
-from fracdnn.cli.train import is_like_a_price
+from fracdnn.cli.remarks import is_like_a_price
 from fracdnn.estimators.reliability import calibration_error
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel
@@ -340,11 +340,12 @@ def test_values_beyond_the_limit_are_told(tmp_path):
 
 def test_options_are_those_of_the_estimator(tmp_path):
     text = run("train", "--help-all", cwd=tmp_path).stdout
-    without_option = {"verbose", "warm_start"}  # --quiet says it the other way round; a command starts from nothing
-    names = set(fracdnn.FractionalClassifier().get_params()) - without_option
+    names = set(fracdnn.FractionalClassifier().get_params()) - {"verbose", "warm_start"}
     assert all(f"--{name.replace('_', '-')}" in text for name in names)
-    meanings = {k: v for k, v in fracdnn.FractionalClassifier._parameter_meanings.items() if k not in without_option}
-    assert set(meanings) == names
+    assert "--warm-start" not in text
+    meanings = fracdnn.FractionalClassifier._parameter_meanings
+    assert set(meanings) == names | {"verbose", "warm_start"}
+    meanings = {name: meanings[name] for name in names}
     words = " ".join(text.replace("│", " ").split())
     assert all(" ".join(meaning.replace("`", "").split()[:4]) in words for meaning in meanings.values())
     for line in (

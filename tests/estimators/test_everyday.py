@@ -354,7 +354,7 @@ def signal_at_a_checkpoint(number, count, move=Path.replace):
 """
 
 SCRIPT = f"""{AT_A_CHECKPOINT}
-import signal
+import signal, warnings
 from sklearn.datasets import load_digits
 from fracdnn import FractionalClassifier
 
@@ -366,46 +366,49 @@ def fit(model, kill_at=0, **options):
         signal_at_a_checkpoint(signal.SIGKILL, kill_at)
         FractionalClassifier(max_iter=12, random_state=0, n_members=1, **options).fit(X, y).save(model)
         os._exit(0)
-    print(os.waitstatus_to_exitcode(os.wait()[1]), os.path.exists(model))
+    print(os.waitstatus_to_exitcode(os.wait()[1]), os.path.exists(model), flush=True)
+
+def interrupted(**options):
+    if os.fork() == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+        signal_at_a_checkpoint(signal.SIGINT, 2)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = FractionalClassifier(n_members=1, early_stopping=False, random_state=0, **options).fit(X, y)
+        print(caught[-1].message, model.score(X, y) > 0.5, flush=True)
+        os._exit(0)
+    os.wait()
 
 options = dict(checkpoint_path="run.ckpt", checkpoint_every=3, resume=True)
 fit("whole.fracdnn")
 fit("model.fracdnn", kill_at=2, **options)
 fit("model.fracdnn", **options)
+interrupted(solver="lbfgs", max_iter=100000, tol=0.0, checkpoint_path="interrupted.ckpt", checkpoint_every=10)
 """
 
 
-def test_a_killed_fit_goes_on_to_the_same_model(tmp_path):
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory):
+    """Fits in processes of their own, forked from one that imports everything once: their folder, and what they say."""
+    place = tmp_path_factory.mktemp("disturbed")
+    told = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, cwd=place).stdout
+    return place, told.splitlines()
+
+
+def test_a_killed_fit_goes_on_to_the_same_model(disturbed):
     """A real process and a real SIGKILL, after the second of four checkpoints."""
-    told = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, cwd=tmp_path).stdout
-    assert told.splitlines() == ["0 True", f"{-signal.SIGKILL} False", "0 True"]
+    place, told = disturbed
+    assert told[:3] == ["0 True", f"{-signal.SIGKILL} False", "0 True"]
     digits = np.random.default_rng(0).uniform(0, 16, (50, 64))
-    models = [FractionalClassifier.load(tmp_path / name) for name in ("whole.fracdnn", "model.fracdnn")]
+    models = [FractionalClassifier.load(place / name) for name in ("whole.fracdnn", "model.fracdnn")]
     np.testing.assert_array_equal(*(model.predict_proba(digits) for model in models))
 
 
-INTERRUPTED = f"""{AT_A_CHECKPOINT}
-import signal, warnings
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-signal_at_a_checkpoint(signal.SIGINT, 2)
-from sklearn.datasets import load_digits
-from fracdnn import FractionalClassifier
-X, y = (each[:300] for each in load_digits(return_X_y=True))
-options = dict(n_members=1, early_stopping=False, solver="lbfgs")
-options |= dict(max_iter=100000, tol=0.0, checkpoint_path=sys.argv[1], checkpoint_every=10)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    model = FractionalClassifier(**options, random_state=0).fit(X, y)
-print(caught[-1].message, model.score(X, y) > 0.5, flush=True)
-"""
-
-
-def test_an_interrupted_fit_is_a_model(tmp_path):
+def test_an_interrupted_fit_is_a_model(disturbed):
     """A real signal, at the twentieth of many iterations."""
-    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "run.ckpt")]
-    out = subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
-    assert out.startswith("training interrupted by the user after ")
-    assert out.endswith("the model is usable True\n")
+    (said,) = disturbed[1][3:]
+    assert said.startswith("training interrupted by the user after ")
+    assert said.endswith("the model is usable True")
 
 
 def test_regressor_beats_the_mean_by_cross_validation():

@@ -27,7 +27,7 @@ class TestTraining:
         steps, loss = inside(page, "[playground.arms[0].steps, playground.arms[0].loss]")
         assert steps >= 60
         assert loss < 0.5 * start
-        assert page.inner_text("#status").startswith(f"Paused. Step {steps}: loss ")
+        assert page.inner_text("#status").startswith(f"Paused. Step {steps:,}: loss ")
         assert picture(page, BOUNDARY) != before
         assert picture(page, FLOW) != flow
         assert picture(page, "#losses") != losses

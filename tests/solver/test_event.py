@@ -236,23 +236,18 @@ def decays(rates, starts, thresholds, begin, **options):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_each_sample_of_a_batch_has_its_event(dtype):
-    """One of them before the first check; times, states and their gradients are those of each sample alone."""
-    begin = torch.tensor([0.0, 1.0, 0.0, 0.5], dtype=torch.float64)
-    given = [torch.ones(4, dtype=torch.float64), torch.tensor([0.5, 0.6, 0.995, 0.4], dtype=torch.float64)]
-    rates, starts, thresholds, t0 = (each.clone().requires_grad_() for each in (BATCH, *given, begin))
-    rtol = 1e-8 if dtype == torch.float64 else 1e-4
-    sizes = {"t1": 9.0, "order": ORDERS, "rtol": rtol, "atol": rtol / 100}
-    time, state = decays(rates.to(dtype), starts.to(dtype), thresholds.to(dtype), t0, **sizes)
-    assert time.dtype == torch.float64
-    assert state.shape == (4, 2)
-    total = time.sum() + state[:, 0].sum() + 1e-6 * state[:, 1].sum()
-    found = torch.autograd.grad(total, (rates, starts, thresholds, t0))
+BEGIN = torch.tensor([0.0, 1.0, 0.0, 0.5], dtype=torch.float64)
+GIVEN = [torch.ones(4, dtype=torch.float64), torch.tensor([0.5, 0.6, 0.995, 0.4], dtype=torch.float64)]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Of each sample by itself, to many digits: time and state of its event, and gradients of their sum."""
+    found = []
     for sample in range(4):
-        leaves = [each[sample].clone().requires_grad_() for each in (BATCH, *given, begin)]
+        leaves = [each[sample].clone().requires_grad_() for each in (BATCH, *GIVEN, BEGIN)]
         rate, start, threshold, first = leaves
-        alone, end = fdeint_event(
+        time, end = fdeint_event(
             lambda t, y, rate=rate: -rate * y,
             torch.stack([start, 1e6 * start]),
             first,
@@ -262,9 +257,25 @@ def test_each_sample_of_a_batch_has_its_event(dtype):
             rtol=1e-10,
             atol=1e-12,
         )
-        torch.testing.assert_close(time[sample], alone, rtol=30 * rtol, atol=0.0)
+        gradients = torch.autograd.grad(time + end[0] + 1e-6 * end[1], leaves)
+        found.append((time.detach(), end.detach(), gradients))
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_each_sample_of_a_batch_has_its_event(dtype, alone):
+    """One of them before the first check; times, states and their gradients are those of each sample alone."""
+    rates, starts, thresholds, t0 = (each.clone().requires_grad_() for each in (BATCH, *GIVEN, BEGIN))
+    rtol = 1e-8 if dtype == torch.float64 else 1e-4
+    sizes = {"t1": 9.0, "order": ORDERS, "rtol": rtol, "atol": rtol / 100}
+    time, state = decays(rates.to(dtype), starts.to(dtype), thresholds.to(dtype), t0, **sizes)
+    assert time.dtype == torch.float64
+    assert state.shape == (4, 2)
+    total = time.sum() + state[:, 0].sum() + 1e-6 * state[:, 1].sum()
+    found = torch.autograd.grad(total, (rates, starts, thresholds, t0))
+    for sample, (exact, end, right) in enumerate(alone):
+        torch.testing.assert_close(time[sample], exact, rtol=30 * rtol, atol=0.0)
         torch.testing.assert_close(state[sample].double(), end, rtol=30 * rtol, atol=0.0)
-        right = torch.autograd.grad(alone + end[0] + 1e-6 * end[1], leaves)
         for mine, theirs in zip(found, right, strict=True):
             torch.testing.assert_close(mine[sample], theirs, rtol=1e3 * rtol, atol=1e3 * rtol)
 

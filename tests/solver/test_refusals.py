@@ -346,3 +346,10 @@ def test_an_empty_state_and_matrix():
     with pytest.raises(InvalidArgumentError, match=r"linear must have shape \[d, d\] for a state .* with d > 0"):
         fdeint(decay, nothing, T, order=0.5, n_steps=5, method="exponential", options={"linear": linear})
     assert fdeint(decay, nothing, T, order=0.5, n_steps=5).shape == (5, 0)
+
+
+def test_the_gradient_of_an_empty_state():
+    order = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    states = fdeint(decay, torch.zeros(0, dtype=torch.float64), T, order=order, n_steps=5, method="l1")
+    (gradient,) = torch.autograd.grad(states.sum(), order)
+    assert gradient == 0.0
