@@ -71,7 +71,7 @@ class Tiles:
         self._kernel, self._size = kernel.run(self._kind), kernel.rows.TILE_BYTES // dtype.itemsize
         self._shape, self._K_shape = (n, width), (n_layers, width, width)
         self._bias, self._b_shape = bias, (n_layers, width) if bias is True else (n_layers,)
-        self._sizes = [n_layers * width * width, n_layers * width]  # of the gradients of K and b
+        self._n_K, self._n_b = n_layers * width * width, n_layers * width
         # Gradients are summed within each group of tiles, then over the groups.
         self._n_groups = min(-(-n // self._size), MAX_THREADS)
         multiplications = n * width * n_layers * (n_layers // 2 + width + 16)
@@ -98,7 +98,7 @@ class Tiles:
         """Gradients of y, K and b from that of Y_N; the states are computed again."""
         start, given = np.empty(self._shape, self._kind), self._plain("cotangent", cotangent, self._shape)
         row = self._run((y, K, b), start, codes.COTANGENT, cotangent=given)
-        return torch.from_numpy(start), *self._split(row)[:2]
+        return torch.from_numpy(start), *self._split(row)
 
     def loss(
         self,
@@ -129,8 +129,9 @@ class Tiles:
         value = float(row[-1])
         if not math.isfinite(value):
             return None
-        of_K, of_b, of_W = self._split(row)
-        return value, torch.from_numpy(outputs), of_W, torch.from_numpy(start) if to_start else None, of_K, of_b
+        of_W = torch.from_numpy(row[self._n_K + self._n_b : -1].reshape(n_outputs, width))
+        of_y = torch.from_numpy(start) if to_start else None
+        return value, torch.from_numpy(outputs), of_W, of_y, *self._split(row)
 
     def _run(
         self, given: tuple[Any, ...], start: np.ndarray, kind: int, *task: Any, W: Any = None, cotangent: Any = None
@@ -143,7 +144,7 @@ class Tiles:
         b = self._plain("b", given[2], self._b_shape) if self._bias else self._no_b
         b = b if b.ndim == 2 else np.repeat(b, width).reshape(n_layers, width)
         call = (*self._constants, K, b, self._activation, kind, *task, W, y, cotangent, start)
-        sums = np.empty((n_groups, sum(self._sizes) + W.size + 1), self._kind)
+        sums = np.empty((n_groups, self._n_K + self._n_b + W.size + 1), self._kind)
         threads = self.threads_used = min(torch.get_num_threads(), self._max_threads)
         # From torch, whose memory is aligned to whole vectors: reading across that costs half of the speed.
         shape = (threads, ((2 * self._n_rows + 2 + n_layers) * width + len(W)) * self._size)
@@ -159,13 +160,13 @@ class Tiles:
         self._rooms.append(rooms)
         return np.add.reduce(sums, 0)
 
-    def _split(self, row: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """The gradients of K, b and W, where they are in a row of all."""
-        of_K, of_b, of_W = torch.from_numpy(row[:-1]).split([*self._sizes, len(row) - 1 - sum(self._sizes)])
-        of_b = of_b.view(-1, self._shape[1])
-        if self._bias is not True:
-            of_b = of_b.sum(1) if self._bias else None
-        return of_K.view(self._K_shape), of_b, of_W.view(-1, self._shape[1])
+    def _split(self, row: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The gradients of K and b, where they are in a row of all."""
+        of_K = torch.from_numpy(row[: self._n_K].reshape(self._K_shape))
+        if not self._bias:
+            return of_K, None
+        of_b = torch.from_numpy(row[self._n_K : self._n_K + self._n_b].reshape(-1, self._shape[1]))
+        return of_K, of_b if self._bias is True else of_b.sum(1)
 
     def _plain(
         self, name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None
