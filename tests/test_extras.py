@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 
 import fracdnn
 from fracdnn.container import write_document
-from fracdnn.datasets.tables import read_rows
+from fracdnn.datasets.perfume import read_rows
 from fracdnn.exceptions import FracdnnError, MissingExtraError
 from fracdnn.extras import EXTRAS, PACKAGES, require
 from fracdnn.tabular import TableModel

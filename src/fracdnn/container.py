@@ -7,14 +7,11 @@ import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fracdnn.exceptions import FileContentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
-
-if TYPE_CHECKING:
-    pass
 
 FORMAT = 4
 _PLACE = "tensor at"

@@ -54,73 +54,69 @@ def mittag_leffler_matrix(
     if beta.dim():
         raise InvalidArgumentError(f"beta must be one number here, got shape {tuple(beta.shape)}; call once for each")
     n, device = matrices.shape[-1], matrices.device
-    numbers = (each.to(device) for each in (factors.reshape(-1), alpha, beta))
-    result = _MatrixFunction.apply(matrices.reshape(-1, n, n).to(torch.complex128), *numbers, None)
+    scales, alpha, beta = (each.to(device) for each in (factors.reshape(-1), alpha, beta))
+    matrices_in_row = matrices.reshape(-1, n, n).to(torch.complex128)
+    scaled = scales[:, None, None] * matrices_in_row.unsqueeze(1)
+    result = _MatrixFunction.apply(scaled, matrices_in_row, scales, alpha, beta, None)
     result = result.reshape(*matrices.shape[:-2], *factors.shape, n, n)
     result = result if matrices.is_complex() else result.real
     kept = isinstance(A, torch.Tensor) and (A.is_floating_point() or A.is_complex())
     return result.to(A.dtype) if kept else result
 
 
-def _one_by_one(function: type[torch.autograd.Function], info: Any, dims: Any, inputs: Any) -> tuple[torch.Tensor, int]:
-    """The rule of `torch.func.vmap` for a function that decomposes one batch at a time."""
-    rows = (
-        [x if dim is None else x.select(dim, row) for x, dim in zip(inputs, dims, strict=True)]
-        for row in range(info.batch_size)
-    )
-    return torch.stack([function.apply(*row) for row in rows]), 0
+class _OneByOne(torch.autograd.Function):
+    """A function that decomposes one batch at a time, also under `torch.func.vmap`."""
+
+    @classmethod
+    def vmap(cls, info, dims, *inputs):
+        rows = (
+            [x if dim is None else x.select(dim, row) for x, dim in zip(inputs, dims, strict=True)]
+            for row in range(info.batch_size)
+        )
+        return torch.stack([cls.apply(*row) for row in rows]), 0
 
 
-class _MatrixFunction(torch.autograd.Function):
-    """Matrices [b, n, n] and scales [t] to [b, t, n, n]: E, or its derivative by α (1) or β (2)."""
+class _MatrixFunction(_OneByOne):
+    """Matrices [b, n, n] and scales [t] to [b, t, n, n]: E, or its derivative by α (1) or β (2).
+
+    Derivatives by matrices and scales are those by their product, which is given as well.
+    """
 
     @staticmethod
-    def forward(matrices, scales, alpha, beta, by):
+    def forward(scaled, matrices, scales, alpha, beta, by):
         return _value(matrices, scales, _slope(alpha, beta, by) if by else lambda z: evaluate(z, alpha, beta))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.by = inputs[4]
-        ctx.save_for_backward(*inputs[:4])
-        ctx.save_for_forward(*inputs[:4])
+        ctx.by = inputs[5]
+        ctx.save_for_backward(*inputs[:5])
+        ctx.save_for_forward(*inputs[:5])
 
     @staticmethod
     def backward(ctx, gradient):
         _first_only(ctx.by)
-        matrices, scales, alpha, beta = ctx.saved_tensors
-        found: list[torch.Tensor | None] = [None] * 5
-        if any(ctx.needs_input_grad[:2]):
-            adjoint = _Derivative.apply(matrices.mH, scales, gradient, alpha, beta)
-            found[0] = (adjoint * scales[:, None, None]).sum(1)
-            found[1] = (adjoint.conj() * matrices.unsqueeze(1)).real.sum((0, 2, 3))
+        scaled, matrices, scales, alpha, beta = ctx.saved_tensors
+        found: list[torch.Tensor | None] = [None] * 6
+        if ctx.needs_input_grad[0]:
+            found[0] = _Derivative.apply(matrices.mH, scales, gradient, alpha, beta)
         for by in (1, 2):
-            if ctx.needs_input_grad[by + 1]:
-                slope = _MatrixFunction.apply(matrices, scales, alpha, beta, by)
-                found[by + 1] = (gradient.conj() * slope).real.sum()
+            if ctx.needs_input_grad[by + 2]:
+                slope = _MatrixFunction.apply(scaled, matrices, scales, alpha, beta, by)
+                found[by + 2] = (gradient.conj() * slope).real.sum()
         return tuple(found)
 
     @staticmethod
-    def jvp(ctx, matrices_dot, scales_dot, alpha_dot, beta_dot, _):
+    def jvp(ctx, scaled_dot, matrices_dot, scales_dot, alpha_dot, beta_dot, _):
         _first_only(ctx.by)
-        matrices, scales, alpha, beta = ctx.saved_tensors
-        directions, parts = [], []
-        if matrices_dot is not None:
-            directions.append(scales[:, None, None] * matrices_dot.unsqueeze(1))
-        if scales_dot is not None:
-            directions.append(scales_dot[:, None, None] * matrices.unsqueeze(1))
-        if directions:
-            parts.append(_Derivative.apply(matrices, scales, sum(directions), alpha, beta))
+        scaled, matrices, scales, alpha, beta = ctx.saved_tensors
+        parts = [] if scaled_dot is None else [_Derivative.apply(matrices, scales, scaled_dot, alpha, beta)]
         for by, tangent in ((1, alpha_dot), (2, beta_dot)):
             if tangent is not None:
-                parts.append(tangent * _MatrixFunction.apply(matrices, scales, alpha, beta, by))
+                parts.append(tangent * _MatrixFunction.apply(scaled, matrices, scales, alpha, beta, by))
         return sum(parts)
 
-    @staticmethod
-    def vmap(info, dims, *inputs):
-        return _one_by_one(_MatrixFunction, info, dims, inputs)
 
-
-class _Derivative(torch.autograd.Function):
+class _Derivative(_OneByOne):
     """L(scale·A, E) for directions E [b, t, n, n]; has no derivatives of its own."""
 
     @staticmethod
@@ -144,10 +140,6 @@ class _Derivative(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         _first_only(True)
-
-    @staticmethod
-    def vmap(info, dims, *inputs):
-        return _one_by_one(_Derivative, info, dims, inputs)
 
 
 def _first_only(is_derivative: object) -> None:

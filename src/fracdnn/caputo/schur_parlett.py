@@ -45,27 +45,18 @@ def _ordered_schur(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int
     """T, Q and where the diagonal blocks begin and end."""
     # Imported late: SciPy would add a fifth to the time that importing fracdnn takes.
     from scipy.linalg import lapack, schur
+    from scipy.sparse.csgraph import connected_components
 
     form, vectors = schur(matrix, output="complex")
-    labels = _clusters(np.diag(form).copy(), float(np.abs(form).max()))
-    ends = [0]
-    for label in sorted(set(labels), key=labels.index):
-        for at in [place for place, other in enumerate(labels) if other == label]:
-            target = ends[-1] + labels[ends[-1] : at].count(label)
-            form, vectors, _ = lapack.ztrexc(form, vectors, at + 1, target + 1)
-            labels.insert(target, labels.pop(at))
-        ends.append(ends[-1] + labels.count(label))
-    return np.triu(form), vectors, ends
-
-
-def _clusters(eigenvalues: np.ndarray, size: float) -> list[int]:
-    labels = list(range(len(eigenvalues)))
-    for i, one in enumerate(eigenvalues):
-        for j, other in enumerate(eigenvalues[:i]):
-            near = max(_CLOSE * max(abs(one), abs(other)), _CLOSE_IN_MATRIX * size)
-            if abs(one - other) <= near:
-                labels = [labels[j] if label == labels[i] else label for label in labels]
-    return labels
+    eigenvalues = np.diag(form)
+    sizes, gaps = np.abs(eigenvalues), np.abs(np.subtract.outer(eigenvalues, eigenvalues))
+    near = np.maximum(_CLOSE * np.maximum.outer(sizes, sizes), _CLOSE_IN_MATRIX * np.abs(form).max())
+    labels = connected_components(gaps <= near)[1].tolist()
+    for target in range(len(labels)):
+        at = labels.index(min(labels[target:]), target)
+        form, vectors, _ = lapack.ztrexc(form, vectors, at + 1, target + 1)
+        labels.insert(target, labels.pop(at))
+    return np.triu(form), vectors, [0, *np.bincount(labels).cumsum().tolist()]
 
 
 def _atomic(block: torch.Tensor, scales: torch.Tensor, function: Scalar) -> torch.Tensor:

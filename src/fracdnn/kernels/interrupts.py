@@ -2,18 +2,19 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-_deferred: list[bool] | None = None  # interrupts that wait for the end of a block, where Ctrl-C is ignored
+_deferred: list[Callable[[], Any]] | None = None  # what waits for the end of a block
 
 
 def interrupt() -> None:
     """Do as Ctrl-C would where it is ignored, now or at the end of the block of `interrupt_afterwards`."""
     if _deferred is None:
         raise KeyboardInterrupt
-    _deferred.append(True)
+    _deferred.append(interrupt)
 
 
 @contextmanager
@@ -28,30 +29,25 @@ def interrupt_afterwards() -> Iterator[None]:
     Nothing is deferred outside the main thread, which gets no signals; where Ctrl-C is ignored, `interrupt` is.
     """
     global _deferred
-    handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    if not callable(handler):
-        before, _deferred = _deferred, []
-        try:
-            yield
-        finally:
-            waiting, _deferred = _deferred, before
-            if waiting:
-                interrupt()
-        return
-    noted: list[tuple[Any, ...]] = []
+    handler: Any = signal.getsignal(signal.SIGINT)
+    before, noted = _deferred, list[Callable[[], Any]]()
+    _deferred = noted
 
     def note(*received: Any) -> None:
-        noted.append(received)
+        noted.append(partial(handler, *received))
         if len(noted) > 1:
             handler(*received)
 
-    signal.signal(signal.SIGINT, note)
+    if callable(handler):
+        signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        _deferred = before
+        if callable(handler):
+            signal.signal(signal.SIGINT, handler)
         if noted:
-            handler(*noted[0])
+            noted[0]()

@@ -47,43 +47,37 @@ def exponential(x):
     """
 
 
+# Numbers and their bits, bits of the fraction, bias; ln 2 in two parts; (expm1 r − r)/r², the highest power first.
+_FLOATS: dict[Any, tuple[Any, ...]] = {
+    types.float64: (
+        *(np.float64, np.int64, 52, 1023, 0.6931471803691238, 1.9082149292705877e-10, 2.5100375832561234e-08),
+        *(2.7620075879983367e-07, 2.7557268480310024e-06, 2.4801521322368692e-05, 0.00019841269863040545),
+        *(0.0013888888917196719, 0.008333333333330065, 0.041666666666624164, 0.16666666666666669, 0.5000000000000001),
+    ),
+    types.float32: (
+        *(np.float32, np.int32, 23, 127, 0.693359375, -0.00021219444005469057),
+        *(1.98909809e-4, 1.39336416e-3, 8.33331048e-3, 0.0416664667, 0.166666672, 0.5),
+    ),
+}
+
+
 @overload(exponential, jit_options={**OPTIONS, "forceinline": True})
 def _exponential(x):
-    kind: Any
-    whole: Any
-    bits: Any
-    if x == types.float64:
-        kind, whole, bits, polynomial = np.float64, np.int64, np.int64(52), _polynomial_64
-        numbers = 1.4426950408889634, 1.5 * 2**52 + 1023, 0.6931471803691238, 1.9082149292705877e-10
-    else:
-        kind, whole, bits, polynomial = np.float32, np.int32, np.int32(23), _polynomial_32
-        numbers = 1.4426950408889634, 1.5 * 2**23 + 127, 0.693359375, -0.00021219444005469057
-    per_ln_2, shift, high, low = (kind(number) for number in numbers)
+    kind, whole, n_bits, bias, *numbers = _FLOATS[x]
+    per_ln_2, shift, bits = kind(1.4426950408889634), kind(1.5 * 2**n_bits + bias), whole(n_bits)
+    high, low, leading, *lower = map(kind, numbers)
+    coefficients = tuple(lower)
 
     def compute(x):
         shifted = x * per_ln_2 + shift
         k = shifted - shift
         r = (x - k * high) - k * low
-        return whole(kind(shifted).view(whole) << bits).view(kind), polynomial(r) * (r * r) + r
+        p = leading
+        for coefficient in coefficients:
+            p = p * r + coefficient
+        return whole(kind(shifted).view(whole) << bits).view(kind), p * (r * r) + r
 
     return compute
-
-
-@inlined
-def _polynomial_64(r):
-    p = (r * 2.5100375832561234e-08 + 2.7620075879983367e-07) * r + 2.7557268480310024e-06
-    p = ((p * r + 2.4801521322368692e-05) * r + 0.00019841269863040545) * r + 0.0013888888917196719
-    p = ((p * r + 0.008333333333330065) * r + 0.041666666666624164) * r + 0.16666666666666669
-    return p * r + 0.5000000000000001
-
-
-_SINGLE = (1.98909809e-4, 1.39336416e-3, 8.33331048e-3, 0.0416664667, 0.166666672, 0.5)
-_C = tuple(np.float32(number) for number in _SINGLE)
-
-
-@inlined
-def _polynomial_32(r):
-    return ((((r * _C[0] + _C[1]) * r + _C[2]) * r + _C[3]) * r + _C[4]) * r + _C[5]
 
 
 @inlined
@@ -94,19 +88,6 @@ def tanh(x, one, two, most):
     power, p = exponential(-two * size)
     e = power * p + (power - one)
     return math.copysign(e / (e + two), x)
-
-
-@inlined
-def fill(out, at, n, number):
-    number = out.dtype.type(number)
-    for i in range(place(at), place(at + n)):
-        out[i] = number
-
-
-@inlined
-def copy(out, at, rows, x):
-    for i in range(place(size_of(out))):
-        out[place(at) + i] = rows[place(x) + i]
 
 
 @inlined
@@ -127,12 +108,6 @@ def add_16(out, at, matrix, m, down, along, rows, x):
         out[at + n3 + i] = d3 * x3 + (d2 * x2 + (d1 * x1 + (d0 * x0 + out[at + n3 + i])))
 
 
-@inlined
-def add_1(out, at, weight, rows, x):
-    for i in range(place(size_of(out))):
-        out[place(at) + i] += weight * rows[place(x) + i]
-
-
 @compiled
 def multiply(out, at, n_rows, matrix, m, down, along, n, rows, x):
     """out_r += Σ_{k<n} matrix[r, k] rows_k for r < n_rows: four by four, the rest one by one."""
@@ -142,7 +117,9 @@ def multiply(out, at, n_rows, matrix, m, down, along, n, rows, x):
             add_16(out, at + r * size, matrix, m + r * down + k * along, down, along, rows, x + k * size)
     for r in range(n_rows):
         for k in range(n // 4 * 4 if r < n_rows // 4 * 4 else 0, n):
-            add_1(out, at + r * size, matrix[place(m + r * down + k * along)], rows, x + k * size)
+            weight, row, term = matrix[place(m + r * down + k * along)], place(at + r * size), place(x + k * size)
+            for i in range(place(size)):
+                out[row + i] += weight * rows[term + i]
 
 
 @summed

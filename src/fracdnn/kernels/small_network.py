@@ -6,8 +6,8 @@ rows at once, so that a state is read once for four rows, and `complete` what is
 are [feature, sample].
 
 A `network` is (weights, adjoint weights, factors, K, b, activation). Weights are empty at order 1, else flat, as many
-rows and columns as a history has rows, with the weights of row j in row j; b is [layer, 0], [layer, 1] or [layer,
-feature]. A `task` is (one of `codes`, labels, targets, shares, outputs, smoothing). Needs Numba.
+rows and columns as a history has rows, with the weights of row j in row j; b is [layer, feature]. A `task` is (one of
+`codes`, labels, targets, shares, outputs, smoothing). Needs Numba.
 """
 
 import hashlib
@@ -24,9 +24,7 @@ from fracdnn.kernels.rows import (
     add_16,
     add_products,
     compiled,
-    copy,
     exponential,
-    fill,
     inlined,
     multiply,
     place,
@@ -76,16 +74,15 @@ def complete(history, n_rows, width, weights, j, changes, c, factor, y):
 def activate(activation, z, at, n):
     """σ(z) in the place of z, for n numbers."""
     zero, one, two, most = z.dtype.type(0), z.dtype.type(1), z.dtype.type(2), z.dtype.type(20)
-    if activation == RELU:
-        for i in range(place(at), place(at + n)):
+    for i in range(place(at), place(at + n)):
+        if activation == RELU:
             z[i] = zero if zero > z[i] else z[i]  # NaN stays
-    else:
-        for i in range(place(at), place(at + n)):
+        else:
             z[i] = tanh(z[i], one, two, most)
 
 
 @summed
-def scale_by_slope(activation, values, z, q, row, step, width, factor, totals, t, t_step):
+def scale_by_slope(activation, values, z, q, row, step, width, factor, totals, t):
     """Write factor · σ'(z) · q in the place of σ(z), which is enough to know σ'(z); and its sums over the samples."""
     size, zero, one = place(size_of(q)), q.dtype.type(0), q.dtype.type(1)
     z, row = place(z), place(row)
@@ -99,8 +96,7 @@ def scale_by_slope(activation, values, z, q, row, step, width, factor, totals, t
                 value = (factor * q[row + i]) * (one - value * value)
             values[z + i] = value
             total += value
-        if t >= 0:
-            totals[t + f * t_step] += total
+        totals[t + f] += total
         z, row = z + size, row + place(step)
 
 
@@ -114,8 +110,7 @@ def forward_tile(network, states, n_rows, values, y):
             begin_block(states, n_rows, width, weights, j)
         z = (j - 1) * width * size
         for f in range(width):
-            bias = b[j - 1, min(f, b.shape[1] - 1)] if b.shape[1] else factors.dtype.type(0)
-            fill(values, z + f * size, size, bias)
+            values[z + f * size : z + (f + 1) * size] = b[j - 1, f]
         multiply(values, z, width, matrices, (j - 1) * width * width, width, 1, width, y, 0)
         activate(activation, values, z, width * size)
         complete(states, n_rows, width, weights, j, values, z, factors[j - 1], y)
@@ -124,18 +119,18 @@ def forward_tile(network, states, n_rows, values, y):
 @inlined
 def backward_tile(network, q, states, n_rows, values, change, y, sums, to_start):
     """Q_{N−1} … Q_1 after Q_N in q, and Q_0 where `to_start`; adds to the gradients of K and b in `sums`."""
-    _, weights, factors, K, b, activation = network
+    _, weights, factors, K, _, activation = network
     n_layers, width, size = len(K), K.shape[1], size_of(q)
-    matrices, step, n_biases = K.reshape(-1), n_rows * size, b.shape[1]
+    matrices, step = K.reshape(-1), n_rows * size
     for n in range(1, n_layers + 1):
         j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
-        z, b_at = j * width * size, K.size + j * n_biases if n_biases else -1
-        scale_by_slope(activation, values, z, q, (n - 1) * size, step, width, factors[j], sums, b_at, n_biases > 1)
+        z, totals = j * width * size, K.size + j * width
+        scale_by_slope(activation, values, z, q, (n - 1) * size, step, width, factors[j], sums, totals)
         add_products(sums, j * width * width, values, z, width, states, j * size, step, width)
         if j or to_start:
             if n % 4 == 0:
                 begin_block(q, n_rows, width, weights, n)
-            fill(change, 0, width * size, 0)
+            change[:] = 0
             multiply(change, 0, width, matrices, j * width * width, 1, width, width, values, z)
             complete(q, n_rows, width, weights, n, change, 0, q.dtype.type(1), y)
 
@@ -143,19 +138,18 @@ def backward_tile(network, q, states, n_rows, values, change, y, sums, to_start)
 @compiled
 def gather(samples, first, tile, step):
     """Copy samples into a tile, transposed, features `step` numbers apart, and fill the rest of the tile with zeros."""
-    n, width = samples.shape
-    for f in range(width):
-        for i in range(size_of(tile)):
-            tile[f * step + i] = samples[first + i, f] if first + i < n else tile.dtype.type(0)
+    n = min(size_of(tile), len(samples) - first)
+    for f in range(samples.shape[1]):
+        tile[f * step : f * step + n] = samples[first : first + n, f]
+        tile[f * step + n : f * step + size_of(tile)] = 0
 
 
 @compiled
 def scatter(tile, step, samples, first):
     """The inverse of `gather`."""
-    n, width = samples.shape
-    for f in range(width):
-        for i in range(min(size_of(tile), n - first)):
-            samples[first + i, f] = tile[f * step + i]
+    n = min(size_of(tile), len(samples) - first)
+    for f in range(samples.shape[1]):
+        samples[first : first + n, f] = tile[f * step : f * step + n]
 
 
 @inlined
@@ -219,7 +213,7 @@ def loss_tile(task, W, first, y, outputs, sums):
     kind, labels, targets, shares, found, smoothing = task
     n_outputs, width = W.shape
     size, matrix = size_of(y), W.reshape(-1)
-    fill(outputs, 0, n_outputs * size, 0)
+    outputs[: n_outputs * size] = 0
     multiply(outputs, 0, n_outputs, matrix, 0, width, 1, width, y, 0)
     scatter(outputs, size, found, first)
     if kind == CROSS_ENTROPY:
@@ -227,7 +221,7 @@ def loss_tile(task, W, first, y, outputs, sums):
     else:
         loss = squared_error(outputs, targets, shares, first)
     add_products(sums, len(sums) - 1 - W.size, outputs, 0, n_outputs, y, 0, size, width)
-    fill(y, 0, width * size, 0)
+    y[:] = 0
     multiply(y, 0, width, matrix, 0, 1, width, n_outputs, outputs, 0)
     return loss
 
@@ -242,7 +236,7 @@ def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
     change, y, room = room[:whole], room[whole : 2 * whole], room[2 * whole :]
     states, q, room = room[:history], room[history : 2 * history], room[2 * history :]
     values, outputs = room[: n_layers * whole], room[n_layers * whole :]
-    fill(states, 0, history, 0)
+    states[:] = 0
     gather(samples, first, states, step)
     gather(samples, first, y, size)
     forward_tile(network, states, n_rows, values, y)
@@ -253,9 +247,9 @@ def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
         gather(cotangent, first, y, size)
     else:
         sums[len(sums) - 1] += loss_tile(task, W, first, y, outputs, sums)
-    fill(q, 0, history, 0)
+    q[:] = 0
     for f in range(width):
-        copy(q, f * step, y, f * size)
+        q[f * step : f * step + size] = y[f * size : (f + 1) * size]
     backward_tile(network, q, states, n_rows, values, change, y, sums, len(start) > 0)
     if len(start):
         scatter(q[n_layers * size :], step, start, first)

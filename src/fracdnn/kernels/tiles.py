@@ -70,8 +70,8 @@ class Tiles:
         self._none, self._factors = np.empty((0, width), self._kind), np.array(factors, np.float64).astype(self._kind)
         self._kernel, self._size = kernel.run(self._kind), kernel.rows.TILE_BYTES // dtype.itemsize
         self._shape, self._K_shape = (n, width), (n_layers, width, width)
-        self._b_shape = {True: (n_layers, width), "scalar": (n_layers,), False: None}[bias]
-        self._n_K, self._n_b = math.prod(self._K_shape), math.prod(self._b_shape or (0,))
+        self._bias, self._b_shape = bias, (n_layers, width) if bias is True else (n_layers,)
+        self._n_K, self._n_b = n_layers * width * width, n_layers * width
         # Gradients are summed within each group of tiles, then over the groups.
         self._n_groups = min(-(-n // self._size), MAX_THREADS)
         multiplications = n * width * n_layers * (n_layers // 2 + width + 16)
@@ -82,7 +82,7 @@ class Tiles:
         padded = [pad(torch.from_numpy(each), border).numpy().reshape(-1) for each in matrices]
         self._constants = (*(padded or [self._factors[:0]] * 2), self._factors)
         self._activation = ACTIVATIONS[activation]
-        self._no_b, self._equal_shares = np.empty((n_layers, 0), self._kind), np.full(n, 1.0 / n, self._kind)
+        self._no_b, self._equal_shares = np.zeros((n_layers, width), self._kind), np.full(n, 1.0 / n, self._kind)
         self.threads_used = 0
         self._rooms: list[np.ndarray] = []  # not in use now
 
@@ -141,7 +141,8 @@ class Tiles:
         W, cotangent = none if W is None else W, none if cotangent is None else cotangent
         task = task or (_NO_LABELS, none, self._equal_shares, none, 0.0)
         y, K = self._plain("y", given[0], self._shape), self._plain("K", given[1], self._K_shape)
-        b = self._no_b if self._b_shape is None else self._plain("b", given[2], self._b_shape).reshape(n_layers, -1)
+        b = self._plain("b", given[2], self._b_shape) if self._bias else self._no_b
+        b = b if b.ndim == 2 else np.repeat(b, width).reshape(n_layers, width)
         call = (*self._constants, K, b, self._activation, kind, *task, W, y, cotangent, start)
         sums = np.empty((n_groups, self._n_K + self._n_b + W.size + 1), self._kind)
         threads = self.threads_used = min(torch.get_num_threads(), self._max_threads)
@@ -162,9 +163,10 @@ class Tiles:
     def _split(self, row: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The gradients of K and b, where they are in a row of all."""
         of_K = torch.from_numpy(row[: self._n_K].reshape(self._K_shape))
-        if self._b_shape is None:
+        if not self._bias:
             return of_K, None
-        return of_K, torch.from_numpy(row[self._n_K : self._n_K + self._n_b].reshape(self._b_shape))
+        of_b = torch.from_numpy(row[self._n_K : self._n_K + self._n_b].reshape(-1, self._shape[1]))
+        return of_K, of_b if self._bias is True else of_b.sum(1)
 
     def _plain(
         self, name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None

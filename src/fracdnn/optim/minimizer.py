@@ -15,7 +15,7 @@ from torch.linalg import vector_norm
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.optim.armijo import Armijo, search
-from fracdnn.optim.directions import Direction, InverseHessian, LimitedMemory, Steepest
+from fracdnn.optim.directions import InverseHessian, LimitedMemory
 from fracdnn.validation import check_choice, check_count, check_positive
 
 Closure = Callable[[], torch.Tensor | float]
@@ -104,7 +104,7 @@ class LineSearchOptimizer(torch.optim.Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        direction: Direction,
+        direction: InverseHessian | LimitedMemory,
         *,
         max_iter: int = 100,
         tolerance_grad: float = 1e-6,
@@ -150,21 +150,17 @@ class LineSearchOptimizer(torch.optim.Optimizer):
             number, norm = _numbers(loss.detach() if isinstance(loss, torch.Tensor) else loss, vector_norm(gradient))
             return _Point(position, number, gradient, norm)
 
-        x = self._position()
+        x, iterations = self._position(), 0
         try:
-            point, iterations = value_at(x), 0
-            status = Status.ITERATION_LIMIT if math.isfinite(point.loss) and point.is_smooth else Status.NOT_FINITE
-            while status is Status.ITERATION_LIMIT:
-                if point.gradient_norm <= self.tolerance_grad:
-                    status = Status.CONVERGED
-                if status is Status.CONVERGED or iterations == self.max_iter:
-                    break
+            point = value_at(x)
+            status = self._status(point)
+            while status is Status.ITERATION_LIMIT and iterations < self.max_iter:
                 before, accepted = evaluations, self._iterate(point, value_at)
                 if accepted is None:
                     status = Status.LINE_SEARCH_FAILED
                     break
-                point, x = accepted, accepted.position
-                iterations += 1
+                point, x, iterations = accepted, accepted.position, iterations + 1
+                status = self._status(point)
                 if self.callback is not None:
                     found = (iterations, point.loss, point.gradient_norm, self._length or 0.0, evaluations - before)
                     self.callback(Iteration(*found))
@@ -216,36 +212,36 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         self._direction.state = {name: value.to(like.device) for name, value in direction.items()}
         self._length = length
 
+    def _status(self, point: _Point) -> Status:
+        """The reason to stop at a point; where there is none, iterations may go on to their limit."""
+        if not (math.isfinite(point.loss) and point.is_smooth):
+            return Status.NOT_FINITE
+        return Status.CONVERGED if point.gradient_norm <= self.tolerance_grad else Status.ITERATION_LIMIT
+
     def _iterate(self, start: _Point, value_at: Callable[[torch.Tensor], _Point]) -> _Point | None:
         """One iteration; a search that fails is tried again along steepest descent, once."""
-        for _ in range(2):
-            fresh = not self._direction.state
-            direction = self._direction.direction(start.gradient)
-            slope = float(start.gradient @ direction)
-            if not fresh and not slope < 0.0:
-                self._direction.state = {}
-                continue
-            trials: list[_Point] = []
+        is_steepest, trials = not self._direction.state, list[_Point]()
+        direction = self._direction.direction(start.gradient)
+        slope, length = float(start.gradient @ direction), None
 
-            def value(length: float, direction: torch.Tensor = direction, trials: list[_Point] = trials) -> float:
-                point = value_at(torch.add(start.position, direction, alpha=length))
-                trials.append(point)
-                # A finite loss with a gradient that is not finite would end the walk: it counts as a bad trial.
-                return point.loss if point.is_smooth else math.inf
+        def value(length: float) -> float:
+            point = value_at(torch.add(start.position, direction, alpha=length))
+            trials.append(point)
+            # A finite loss with a gradient that is not finite would end the walk: it counts as a bad trial.
+            return point.loss if point.is_smooth else math.inf
 
+        if is_steepest or slope < 0.0:
             guess = self._direction.first_length(start.gradient, self._length)
             length = search(self.line_search, value, start.loss, slope, guess)
-            if length is not None:
-                self._length = length
-                step, change = length * direction, trials[-1].gradient - start.gradient
-                curvature, *sizes = _numbers(step @ change, vector_norm(step), vector_norm(change))
-                if curvature > _CURVATURE * math.prod(sizes):
-                    self._direction.update(step, change, curvature)
-                return trials[-1]
+        if length is None:
             self._direction.state = {}
-            if fresh:
-                break
-        return None
+            return None if is_steepest else self._iterate(start, value_at)
+        self._length = length
+        step, change = length * direction, trials[-1].gradient - start.gradient
+        curvature, *sizes = _numbers(step @ change, vector_norm(step), vector_norm(change))
+        if curvature > _CURVATURE * math.prod(sizes):
+            self._direction.update(step, change, curvature)
+        return trials[-1]
 
     def _position(self) -> torch.Tensor:
         return torch.cat([p.detach().reshape(-1) for p in self._parameters])
@@ -303,4 +299,4 @@ class SteepestDescent(LineSearchOptimizer):
     """
 
     def __init__(self, params: Iterable[Any], **options: Any) -> None:
-        super().__init__(params, Steepest(), **options)
+        super().__init__(params, LimitedMemory(0), **options)
