@@ -103,14 +103,14 @@ class History:
             sums = sums + torch.stack([torch.bmm(far[:, r], modes) for r, modes in enumerate(carry.far)], dim=2)
         return sums, weights.inside
 
-    def between(self, carry: Carry, made: torch.Tensor, rule: int, times: torch.Tensor) -> torch.Tensor:
-        """Sums of one rule at any times [T] up to the last node made; [G, T, d]."""
+    def between(self, carry: Carry, made: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+        """Sums of the last rule at any times [T] up to the last node made; [G, T, d]."""
         window = torch.cat([carry.window, made], dim=1)
         nodes = self.nodes[carry.begin : carry.begin + window.shape[1]]
-        total = torch.bmm(self.rules[rule].near(times, nodes).to(window.dtype), window)
+        total = torch.bmm(self.rules[-1].near(times, nodes).to(window.dtype), window)
         if self.modes is None or not carry.begin:
             return total
-        return total + torch.bmm(self.rules[rule].far(self.modes, times - nodes[0]).to(window.dtype), carry.far[rule])
+        return total + torch.bmm(self.rules[-1].far(self.modes, times - nodes[0]).to(window.dtype), carry.far[-1])
 
     def close(self, carry: Carry, end: int, made: torch.Tensor) -> Carry:
         """What the next block needs, after the entries made in the block that ends with a node."""

@@ -74,7 +74,7 @@ class Steps:
     def _sums(self, begin: int, end: int, position: Position) -> tuple[Any, list[Sequence[Any]]]:
         """What has for each row of a block the sums of all rules over the nodes before it; and its own weights."""
         method, start = self.method, None
-        if method.from_start:
+        if method.of_slopes:
             start = method.problem.without_memory(self.grid.elapsed[begin + 1 : end + 1])
         older, inside = self.history.open(position.carry, begin, end, start)
         own = torch.diagonal(inside, dim1=1, dim2=3).unbind(1)
@@ -87,9 +87,8 @@ class Steps:
         if not self.method.continued:
             return [None] * (end - begin)
         lengths = self.grid.elapsed[max(begin - 1, 0) : end + 1].diff()
-        reaches = (1.0 + lengths[1:] / lengths[:-1]).to(self.method.problem.value.dtype)
-        reaches = self._one_by_one(reaches.unsqueeze(0))
-        reaches = reaches if begin else [None, *reaches]
+        ratios = (1.0 + lengths[1:] / lengths[:-1]).to(self.method.problem.value.dtype)
+        reaches = [*([] if begin else [None]), *self._one_by_one(ratios.unsqueeze(0))]
         return [None if n in self.grid.restarts else reach for n, reach in enumerate(reaches, begin)]
 
     def _one_by_one(self, weights: torch.Tensor) -> Sequence[Any]:
@@ -137,8 +136,9 @@ class _RunningSums:
         self._seen: list[torch.Tensor] = []
 
     def row(self, n: int, entries: Sequence[torch.Tensor], state: torch.Tensor) -> Sequence[torch.Tensor]:
-        self._seen += entries
-        self.totals = [plus(each, *entries, weights[n]) for each, weights in zip(self.totals, self._later, strict=True)]
+        self._seen.append(entries[0])
+        for rule, weights in enumerate(self._later):
+            self.totals[rule] = plus(self.totals[rule], entries[0], weights[n])
         return self.totals
 
     def close(self, entry: torch.Tensor, state: torch.Tensor) -> torch.Tensor:

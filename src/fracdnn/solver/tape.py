@@ -159,7 +159,7 @@ class _Row(torch.autograd.Function):
         ctx.tape, ctx.n = tape, n
         # The weights for a pass that may begin here, and what their gradient needs.
         ctx.save_for_backward(tape.inside, *((entry,) if tape.learned and n else ()))
-        return tuple(map(fresh_alias, tape.forward.row(n, (entry,))))
+        return tuple(map(fresh_alias, tape.forward.row(n, (entry,))))  # type: ignore[arg-type]  # None is not looked at
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
