@@ -207,7 +207,7 @@ class CoupledSolver:
                         done |= progress.length <= self.acceptable(states)
                 ends = bool(done.all())
             if ends or progress.is_stuck(done, states):
-                self.moving = None if ends else _left(done, progress.length, states)
+                self.moving = None if ends else library(states).where(done, 0.0, progress.length)
                 self._linear = linear
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
@@ -237,7 +237,7 @@ class CoupledSolver:
             if stuck and math.prod(states.shape) <= DENSE:
                 break  # a matrix will tell whether that is noise
             if ends or stuck:
-                self.moving = None if ends else _left(done, progress.length, states)
+                self.moving = None if ends else library(states).where(done, 0.0, progress.length)
                 return image, slopes
             states = mixing.next(image, change)
         self._diverged = not is_finite(change) or progress.grew
@@ -293,7 +293,3 @@ class CoupledSolver:
 
 def _key(weights: Array) -> str:
     return f"{float(weights.sum()):.9e}"  # the same for the same weights, but for rounding
-
-
-def _left(done: Array, length: Array, states: Array) -> Array:
-    return library(states).where(done, 0.0, length)

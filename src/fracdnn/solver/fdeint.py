@@ -135,10 +135,6 @@ class _Request:
         elapsed = self.times - self.times[0]
         return elapsed if self.trajectory else elapsed[-1:]
 
-    @property
-    def span(self) -> float:
-        return self.outputs[-1]
-
     def wants_gradient(self) -> bool:
         """Whether one can be wanted, by what is given and what func returns at the start."""
         problem = self.problem
@@ -193,8 +189,8 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     problem.max_evaluations = math.inf  # a backward pass takes what it takes
     if spacing.kind == "adaptive":
         least = spacing.smallest_rtol
-        if abs(float(request.clock[-1].detach())) > _LATE * request.span:
-            problem.warn_of_late_times(request.clock, request.span, least)
+        if abs(float(request.clock[-1].detach())) > _LATE * request.outputs[-1]:
+            problem.warn_of_late_times(request.clock, request.outputs[-1], least)
         problem.warn_of_noise(least, f"the solution is about as good as that, not as rtol = {least:g} asks")
     else:
         least = _FIXED_NOISE.get(problem.value.dtype, 1e-3)
@@ -293,7 +289,7 @@ def _by_steps(kind: type[Method] | type[Exponential], request: _Request, rare: d
     problem, spacing = request.problem, request.spacing
     found = None
     if spacing.kind == "adaptive":
-        search = StepSearch(method, request.times[0].detach(), request.clock, request.span, spacing)
+        search = StepSearch(method, request.times[0].detach(), request.clock, request.outputs[-1], spacing)
         found = find_grid(search, request.pieces, request.outputs, spacing.max_step)
         problem.max_evaluations = math.inf
     nodes = request.grid(found)

@@ -175,11 +175,7 @@ _RULES: dict[str, tuple[tuple[str, ...], Any, Callable[..., Any]]] = {
 
 
 def make_grid(
-    spacing: Spacing,
-    times: torch.Tensor,
-    clock: torch.Tensor,
-    orders: torch.Tensor,
-    found: FoundGrid | None,
+    spacing: Spacing, times: torch.Tensor, clock: torch.Tensor, orders: torch.Tensor, found: FoundGrid | None
 ) -> Grid:
     """The grid from the first to the last time, or, where it is adaptive, the one that was found."""
     if spacing.kind == "given":

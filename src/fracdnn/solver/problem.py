@@ -32,7 +32,7 @@ class Problem:
     def __init__(
         self, func: Callable[[torch.Tensor, Any], Any], states: States, value: State, slope: State | None
     ) -> None:
-        self.states = states
+        self.states, self.orders = states, states.orders  # [groups], float64
         # A func that looks up earlier states in the panels of a solve is told of them, as `DelayedFunction` is.
         self.follower: Any = func if getattr(func, "follows_panels", False) else None
         self.n_evaluations = 0
@@ -52,11 +52,6 @@ class Problem:
             packed = states.pack(slope)
             self.velocity = torch.where(above_one, packed, torch.zeros_like(packed))
 
-    @property
-    def orders(self) -> torch.Tensor:
-        """[groups], float64."""
-        return self.states.orders
-
     def without_memory(self, elapsed: torch.Tensor) -> torch.Tensor:
         """u_0 + elapsed · u_0', the solution were func zero; [..., groups, components] for elapsed [...]."""
         if self.velocity is None:
@@ -74,7 +69,7 @@ class Problem:
         return self.states.pack(self.slope(time, self.states.unpack(packed)))
 
     def slopes(
-        self, clock: Sequence[torch.Tensor], packed: torch.Tensor, *, transformed: bool | None = None
+        self, clock: Sequence[torch.Tensor], packed: torch.Tensor, transformed: bool | None = None
     ) -> torch.Tensor:
         """func(t, u) at several times, for states [groups, S, components]; of the same shape."""
         if self.follower is not None:

@@ -6,16 +6,8 @@ from fracdnn.solver.methods.exponential import Exponential
 from fracdnn.solver.methods.l1 import L1, ImplicitL1
 from fracdnn.solver.methods.predictor_corrector import Adams, Euler, Pece, Trapezoidal
 
-_ALL: tuple[type[Method] | type[Exponential], ...] = (
-    Adams,
-    Bdf2,
-    Euler,
-    Exponential,
-    L1,
-    ImplicitL1,
-    Pece,
-    Trapezoidal,
-)
-METHODS = {method.name: method for method in _ALL}
+METHODS: dict[str, type[Method] | type[Exponential]] = {
+    method.name: method for method in (Adams, Bdf2, Euler, Exponential, L1, ImplicitL1, Pece, Trapezoidal)
+}
 
 __all__ = ["METHODS", "Exponential", "Method"]
