@@ -337,11 +337,10 @@ def refused(**changed):
             r"func must be callable as func\(t, y, delayed_1, delayed_2\), with one state for each",
         ),
         ({"func": lambda t, y: -y}, r"of the 1 delays, got func\(t, y\); take as many arguments"),
-        ({"past": torch.ones(3)}, r"past must be a state of y0's shape \[\(\)\], got \[\(3,\)\]; return one like y0"),
-        ({"past": lambda t: torch.ones(3)}, r"past\(-0\.\d+\) must be a state of y0's shape \[\(\)\], got \[\(3,\)\]"),
-        ({"past": lambda t: None}, r"must be a state of y0's shape \[\(\)\], got \['NoneType'\]"),
-        ({"past": lambda t: t.float()}, r"must have y0's dtype torch.float64, got torch.float32; convert it"),
-        ({"past": lambda t: t.log()}, r"must be finite, got NaN or infinity; check past at that time"),
+        ({"past": torch.ones(3)}, r"past must have the shape of y0, \[\(\)\], got \[\(3,\)\]; pass one like the value"),
+        ({"past": lambda t: torch.ones(3)}, r"past\(-0\.\d+\) must have the shape of y0, \[\(\)\], got \[\(3,\)\]"),
+        ({"past": lambda t: t.float()}, r"must have the dtype of y0, torch.float64, got torch.float32; convert one"),
+        ({"past": lambda t: t.log()}, r"past\(-0\.\d+\) must be finite, got nan"),
         ({"options": {"linear": 1}}, "options must be a dict of max_step, .* for fdeint_delay, got 'linear'"),
         (
             {"options": {"checkpoint": True}},
@@ -357,6 +356,8 @@ def test_bad_input(changed, message):
 def test_types_of_bad_input():
     with pytest.raises(InvalidTypeError, match=r"func must be callable as func\(t, y, delayed_1\), got int"):
         refused(func=1)
+    with pytest.raises(InvalidTypeError, match=r"past\(-0\.\d+\) must be a torch tensor, a tuple .*, got NoneType"):
+        refused(past=lambda t: None)
     with pytest.raises(InvalidTypeError, match=r"delays\[0\] must be a positive number"):
         refused(delays="1")
     with pytest.raises(InvalidTypeError, match=r"max_step must be a positive number, got"):

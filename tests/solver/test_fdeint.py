@@ -7,7 +7,7 @@ import torch
 import fracdnn
 from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint, graded_mesh
-from fracdnn.solver.grids import is_uniform as _is_uniform
+from fracdnn.solver.grids import is_uniform
 from tests.solver.calls import grouped
 
 
@@ -273,7 +273,7 @@ def test_equal_steps_up_to_rounding_are_equal():
     """Else a long grid in single precision would take all pairs of its times."""
     y0 = torch.ones(1)
     for t in (torch.linspace(0, 1, 100_001), torch.arange(1000) * 0.1, torch.linspace(5, 6, 2001, dtype=torch.float64)):
-        assert _is_uniform(t, t.double())
+        assert is_uniform(t.double(), t.dtype)
     assert on_grid(decay, y0, torch.linspace(0, 1, 5_001), order=0.5, trajectory=False).shape == (1,)
 
 

@@ -8,7 +8,7 @@ from fracdnn import fdeint
 from fracdnn.exceptions import InvalidArgumentError, StateChangedError
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.march import walked
-from fracdnn.solver.methods import METHODS, Options
+from fracdnn.solver.methods import METHODS
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.segments import segment
 from fracdnn.solver.steps import steps_for
@@ -183,7 +183,7 @@ def test_a_func_that_fails_leaves_the_problem_as_it_was(y0, rate):
     field = Failing(rate)
     problem = posed_problem(field, y0, 0.6)
     times = torch.linspace(0, 1, 201, dtype=FLOAT64)
-    scheme, grid = METHODS["adams"](problem, Options(corrections=1)), Grid(times, times, times[1])
+    scheme, grid = METHODS["adams"](problem, 1), Grid(times, times, times[1])
 
     def walk(checkpoint):
         torch.manual_seed(0)

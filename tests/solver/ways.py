@@ -8,7 +8,7 @@ import torch
 from fracdnn.solver.grids import Spacing, make_grid
 from fracdnn.solver.history import History
 from fracdnn.solver.march import Wanted, walked
-from fracdnn.solver.methods import METHODS, Options
+from fracdnn.solver.methods import METHODS
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.steps import Steps
 from fracdnn.validation import check_times
@@ -30,8 +30,8 @@ def by_definition(
     names = ("grid", "step_size", "n_steps", "grading", "rtol", "atol", "max_step", "breakpoints")
     asked = {**dict.fromkeys(names), **spacing}
     clock = t if isinstance(t, torch.Tensor) else times
-    grid = make_grid(Spacing.from_options(**asked), t, times, clock, problem.orders, None)
-    scheme = METHODS[method](problem, Options(corrections=corrections))
+    grid = make_grid(Spacing.from_options(**asked), times, clock, problem.orders, None)
+    scheme = METHODS[method](problem, corrections)
     tolerance = 1e-12 if problem.value.dtype == torch.float64 else 1e-7
     history = History(scheme.rules(grid), grid.elapsed, grid.step, exact=False, tolerance=tolerance)
     elapsed = times - times[0]

@@ -114,7 +114,7 @@ class CoupledSolver:
                         raise
                     dense = True
             if dense:
-                found = self._by_newton(system, guess, always_anew=close and wanted)
+                found = self._by_newton(system, guess, in_numpy=not transformed, always_anew=close and wanted)
         if not wanted:
             return found
         slopes = (self._attached if dense else self._attached_by_iteration)(system, *found)
@@ -157,9 +157,9 @@ class CoupledSolver:
             scale = sizes(states.detach()).double().cpu().clip(min=float(np.finfo(float).tiny))
             self.problem.note_noise(float((torch.as_tensor(self.moving).double().cpu() / scale).max()), time)
 
-    def _by_newton(self, system: System, guess: Array, *, always_anew: bool) -> tuple[Array, Array]:
+    def _by_newton(self, system: System, guess: Array, *, in_numpy: bool, always_anew: bool) -> tuple[Array, Array]:
         """In NumPy, which has less to do for each operation on few numbers, where that can be."""
-        if not isinstance(guess, torch.Tensor) or guess.device.type != "cpu" or being_transformed():
+        if not in_numpy or not isinstance(guess, torch.Tensor) or guess.device.type != "cpu":
             return self._newton(Dense, system.detached(), guess, always_anew=always_anew)
         with np.errstate(over="ignore", invalid="ignore"):
             apart = System(system.clock, as_numpy(system.known), as_numpy(system.weights), system.name)
@@ -169,7 +169,7 @@ class CoupledSolver:
     def _newton(self, kind: Any, system: System, states: Array, *, always_anew: bool = False) -> tuple[Array, Array]:
         if self._kind is not kind:
             self._kind, self._jacobians = kind, None
-        linear, mixing, anew = None, Mixing(), always_anew
+        linear, mixing, anew = None, None, always_anew
         progress, self._at_solution = Progress(_NEWTON_WINDOW), False
         if kind.is_costly and self.kept:
             linear = self.kept.pop(_key(system.weights), None)
@@ -177,7 +177,7 @@ class CoupledSolver:
         for _ in range(self._max_iterations):
             if anew or self._jacobians is None:
                 slopes, self._jacobians = kind.jacobians(self, system.clock, states)
-                linear, mixing, anew = None, Mixing(), True
+                linear, mixing, anew = None, None, True
             else:
                 slopes = self.slopes(system.clock, states)
             linear = linear or kind(system.weights, self._jacobians)
@@ -207,13 +207,14 @@ class CoupledSolver:
                         done |= progress.length <= self.acceptable(states)
                 ends = bool(done.all())
             if ends or progress.is_stuck(done, states):
-                self.moving = None if ends else _left(done, progress.length, states)
+                self.moving = None if ends else library(states).where(done, 0.0, progress.length)
                 self._linear = linear
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
                 return states - change, slopes - linear.times(change)
             if self._enough and progress.stalls(done):  # a search tries a shorter step
                 break
+            mixing = mixing or Mixing()
             states = mixing.next(states - change, -change)
             anew = always_anew or (slow and not (anew and kind.is_costly))
         self._jacobians = None
@@ -236,7 +237,7 @@ class CoupledSolver:
             if stuck and math.prod(states.shape) <= DENSE:
                 break  # a matrix will tell whether that is noise
             if ends or stuck:
-                self.moving = None if ends else _left(done, progress.length, states)
+                self.moving = None if ends else library(states).where(done, 0.0, progress.length)
                 return image, slopes
             states = mixing.next(image, change)
         self._diverged = not is_finite(change) or progress.grew
@@ -276,7 +277,7 @@ class CoupledSolver:
     def slopes(self, clock: tuple[torch.Tensor, ...], states: Array) -> Array:
         if isinstance(states, torch.Tensor):
             return self.problem.slopes(clock, states)
-        return self.problem.slopes(clock, as_tensor(states, self._dtype)).double().numpy()
+        return self.problem.slopes(clock, as_tensor(states, self._dtype), transformed=False).double().numpy()
 
     def _not_converged(self, system: System, last: float) -> NotConvergedError:
         remedy = "use shorter steps (n_steps=, or step_size or max_step in options), or check that func is smooth there"
@@ -292,7 +293,3 @@ class CoupledSolver:
 
 def _key(weights: Array) -> str:
     return f"{float(weights.sum()):.9e}"  # the same for the same weights, but for rounding
-
-
-def _left(done: Array, length: Array, states: Array) -> Array:
-    return library(states).where(done, 0.0, length)

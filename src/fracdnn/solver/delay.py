@@ -10,19 +10,17 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from numbers import Real
 from typing import Any
 
-import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
 from fracdnn.solver.collocation import Collocation, Memory, Panel, as_number
 from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.grids import ROUNDING
-from fracdnn.solver.problem import Problem, posed_problem, time_text
+from fracdnn.solver.problem import Problem, posed_problem, state_like, time_text
 from fracdnn.solver.rare_options import MAX_EVALUATIONS, OPTIONS, rare_options
-from fracdnn.solver.states import State, States, as_state
+from fracdnn.solver.states import State
 from fracdnn.tracing import being_transformed, versions
 from fracdnn.validation import check_positive, check_positive_tensor, check_times
 
@@ -95,13 +93,11 @@ class DelayedFunction:
     ) -> None:
         self._func, self._delays, self._layout = func, delays, problem.states
         self._begin = begin.to(problem.value.device)
-        states, value = problem.states, problem.value
-        self._past: Callable[[torch.Tensor], State]
-        if callable(past):
-            self._past = lambda time: _checked_past(past(time), states, value, f"past({time_text(time)})")
-        else:
-            constant: State = states.unpack(value) if past is None else _checked_past(past, states, value, "past")
-            self._past = lambda time: constant
+        start = problem.states.unpack(problem.value)
+        constant = start if past is None or callable(past) else state_like(past, start, "past")
+        self._past: Callable[[torch.Tensor], State] = lambda time: (
+            state_like(past(time), start, f"past({time_text(time)})") if callable(past) else constant
+        )
         self._panels: list[tuple[Collocation, Memory, Panel]] = []
         self._begins: list[float] = []
         self._ready: dict[float, tuple[State, ...]] = {}  # delayed states, by times of the panel being solved
@@ -187,8 +183,7 @@ def breaking_points(
 
 def _checked_delays(delays: Any) -> list[torch.Tensor]:
     """Positive, float64, still attached to the caller's graph."""
-    several = isinstance(delays, tuple | list) or (isinstance(delays, torch.Tensor | np.ndarray) and delays.ndim)
-    listed = list(delays) if several else [delays]
+    listed = list(delays) if isinstance(delays, tuple | list) or getattr(delays, "ndim", False) else [delays]
     if not listed:
         raise InvalidArgumentError("delays must hold at least one number, got none; without a delay use fdeint")
     checked = []
@@ -218,22 +213,3 @@ def _check_call(func: Any, count: int) -> None:
             f"func must be callable as {called}, with one state for each of the {count} delays, got func{signature}; "
             f"take as many arguments, or pass as many delays"
         ) from None
-
-
-def _checked_past(given: Any, states: States, value: torch.Tensor, name: str) -> State:
-    if isinstance(given, Real) and not isinstance(given, bool):  # for all components
-        return states.unpack(torch.full_like(value.detach(), float(given)))
-    state = as_state(given, name)
-    parts = state if isinstance(state, tuple) else (state,)
-    shapes = [tuple(part.shape) if isinstance(part, torch.Tensor) else type(part).__name__ for part in parts]
-    wanted = [tuple(shape) for shape in states.shapes]
-    if isinstance(state, tuple) != states.is_tuple or shapes != wanted:
-        raise InvalidArgumentError(f"{name} must be a state of y0's shape {wanted}, got {shapes}; return one like y0")
-    for part in parts:
-        if part.dtype != value.dtype:
-            raise InvalidArgumentError(
-                f"{name} must have y0's dtype {value.dtype}, got {part.dtype}; convert it, or y0"
-            )
-        if not being_transformed() and not bool(torch.isfinite(part.detach()).all()):
-            raise InvalidArgumentError(f"{name} must be finite, got NaN or infinity; check past at that time")
-    return state

@@ -17,10 +17,10 @@ from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import FoundGrid, Grid, Spacing, anchors, increasing_times, make_grid
 from fracdnn.solver.mapped import solve_mapped
 from fracdnn.solver.march import Wanted, interpolated, walked
-from fracdnn.solver.methods import METHODS, Exponential, Method, Options
+from fracdnn.solver.methods import METHODS, Exponential, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
-from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, posed_problem
+from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
 from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
 from fracdnn.solver.search import Piece
 from fracdnn.solver.solution import DenseOutput, Solution, without_autocast
@@ -29,7 +29,7 @@ from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.steps import steps_for
 from fracdnn.solver.unfinished import allows_nan, solved_as_far
 from fracdnn.tracing import Mapping, being_traced, being_transformed
-from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive
+from fracdnn.validation import check_choice, check_flag
 
 _LATE = 1e4  # spans from 0, from which on rounding of times may matter
 # Of the times, below which their powers are no numbers any more; the longest is as much above 1.
@@ -103,8 +103,8 @@ def fdeint(
 @dataclass(frozen=True)
 class _Request:
     spacing: Spacing
-    given: Any
     times: torch.Tensor
+    clock: torch.Tensor  # the times in their own dtype: rounded to that of the state, late ones would be others
     problem: Problem
     trajectory: bool
 
@@ -124,27 +124,16 @@ class _Request:
                 )
         problem = posed_problem(func, y0, order, rare["slope"])
         problem.max_evaluations = most_evaluations(rare["max_evaluations"], spacing)
-        check_flag(trajectory, "trajectory")
-        request = cls(spacing, t, times.clone().to(problem.value.device), problem, trajectory)
+        clock = t if isinstance(t, torch.Tensor) and t.is_floating_point() else times
+        times, clock = (each.clone().to(problem.value.device) for each in (times, clock))
         if spacing.breakpoints is not None:
-            jumps = spacing.breakpoints.detach().to(request.times.device)
-            problem.jumps_at(jumps, float(times[0].detach()), torch.finfo(request.clock.dtype).eps)
-        return request
-
-    @property
-    def clock(self) -> torch.Tensor:
-        """The times in their own dtype: rounded to that of the state, late ones would be others."""
-        floating = isinstance(self.given, torch.Tensor) and self.given.is_floating_point()
-        return (self.given.clone() if floating else self.times).to(self.times.device)
+            problem.jumps_at(spacing.breakpoints, times[0], clock.dtype)
+        return cls(spacing, times, clock, problem, check_flag(trajectory, "trajectory"))
 
     @property
     def elapsed(self) -> torch.Tensor:
         elapsed = self.times - self.times[0]
         return elapsed if self.trajectory else elapsed[-1:]
-
-    @property
-    def span(self) -> float:
-        return self.outputs[-1]
 
     def wants_gradient(self) -> bool:
         """Whether one can be wanted, by what is given and what func returns at the start."""
@@ -171,24 +160,18 @@ class _Request:
         return found
 
     def grid(self, found: FoundGrid | None) -> Grid:
-        return make_grid(self.spacing, self.given, self.times, self.clock, self.problem.orders, found)
+        return make_grid(self.spacing, self.times, self.clock, self.problem.orders, found)
 
 
 def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     problem, spacing = request.problem, request.spacing
-    options = Options(check_count(rare["corrections"], "corrections", minimum=1), rare["linear"])
-    check_compress(rare["compress"])
-    check_flag(rare["checkpoint"], "checkpoint")
     usual = COMPRESS_TOLS.get(problem.value.dtype, 1e-7)
-    given = rare["compress_tol"]
-    rare = rare | {"compress_tol": usual if given is None else check_positive(given, "compress_tol")}
-    method = _checked_method(method, spacing, options, problem.value.dtype)
+    rare = rare | {"compress_tol": usual if rare["compress_tol"] is None else rare["compress_tol"]}
+    method = _checked_method(method, spacing, problem, rare)
     try:
         with without_autocast(problem.value.device.type):
-            if method == "collocation":
-                packed, nodes, found, again = _by_panels(request, rare)
-            else:
-                packed, nodes, found, again = _by_steps(_method(method, spacing, problem, options), request, rare)
+            solve = _by_panels if method == "collocation" else partial(_by_steps, METHODS[method])
+            packed, nodes, found, again = solve(request, rare)
     except OutOfEvaluationsError:
         raise NotConvergedError(
             f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
@@ -204,10 +187,10 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
             ) from error
         raise
     problem.max_evaluations = math.inf  # a backward pass takes what it takes
-    if spacing.kind == "adaptive" and abs(float(request.clock[-1].detach())) > _LATE * request.span:
-        problem.warn_of_late_times(request.clock, request.span, spacing.smallest_rtol)
     if spacing.kind == "adaptive":
         least = spacing.smallest_rtol
+        if abs(float(request.clock[-1].detach())) > _LATE * request.outputs[-1]:
+            problem.warn_of_late_times(request.clock, request.outputs[-1], least)
         problem.warn_of_noise(least, f"the solution is about as good as that, not as rtol = {least:g} asks")
     else:
         least = _FIXED_NOISE.get(problem.value.dtype, 1e-3)
@@ -218,48 +201,51 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     return Solution(states, method, grid, nodes.n_steps, n_rejected, problem.n_evaluations, _again=dense)
 
 
-def _checked_method(method: str, spacing: Spacing, options: Options, dtype: torch.dtype) -> str:
+def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[str, Any]) -> str:
     """The name of one that can run."""
-    check_choice(method, "method", ("auto", "collocation", *METHODS))
-    if method == "auto":
-        method = "collocation" if spacing.kind == "adaptive" else "adams"
-        method = method if options.linear is None else "exponential"
-    if options.linear is not None and method != "exponential":
+    check_choice(name, "method", ("auto", "collocation", *METHODS))
+    linear, corrections, kind = rare["linear"], rare["corrections"], spacing.kind
+    if name == "auto":
+        name = "exponential" if linear is not None else "collocation" if kind == "adaptive" else "adams"
+    method = METHODS.get(name)  # None: panels, which can do all but correct a prediction
+    implicit = method is None or method.implicit
+    if linear is not None and name != "exponential":
         raise InvalidArgumentError(
-            f"linear must not be given for method {method!r}, got a {type(options.linear).__name__}; "
+            f"linear must not be given for method {name!r}, got a {type(linear).__name__}; "
             f"add its product to func, or pass method='exponential'"
         )
-    if options.corrections > 1 and (method == "collocation" or not METHODS[method].corrected):
+    if corrections > 1 and not (method and method.corrected):
         raise InvalidArgumentError(
-            f"corrections must be 1 for method {method!r}, which corrects no prediction, got {options.corrections}; "
+            f"corrections must be 1 for method {name!r}, which corrects no prediction, got {corrections}; "
             f"leave it out, or pass method='adams'"
         )
-    check_digits(method, spacing, dtype)
-    implicit = method == "collocation" or METHODS[method].implicit
-    if torch.compiler.is_compiling() and (spacing.kind != "given" or implicit):  # which follows no decisions by values
+    check_digits(name, spacing, problem.value.dtype)
+    if torch.compiler.is_compiling() and (kind != "given" or implicit):  # which follows no decisions by values
         raise InvalidArgumentError(
-            f"grid must be 'given' and the method explicit inside torch.compile, got grid={spacing.kind!r} and "
-            f"method={method!r}; pass grid='given' and method='adams', or compile func alone"
+            f"grid must be 'given' and the method explicit inside torch.compile, got grid={kind!r} and "
+            f"method={name!r}; pass grid='given' and method='adams', or compile func alone"
         )
-    return method
-
-
-def _method(name: str, spacing: Spacing, problem: Problem, options: Options) -> Method | Exponential:
-    method = METHODS[name]
-    if spacing.kind != "uniform" and method.only_uniform:
-        raise InvalidArgumentError(f"grid must be 'uniform' for method {name!r}, got {spacing.kind!r}; pass n_steps=")
-    if spacing.kind == "adaptive" and not method.adaptive:
+    if method is None:
+        return name
+    if kind != "uniform" and method.only_uniform:
+        raise InvalidArgumentError(f"grid must be 'uniform' for method {name!r}, got {kind!r}; pass n_steps=")
+    if kind == "adaptive" and not method.adaptive:
         raise InvalidArgumentError(
             f"grid must be 'given', 'uniform' or 'graded' for method {name!r}, got 'adaptive'; "
             f"pass grid='given' to take t itself, or n_steps="
         )
-    largest = problem.largest_order
+    largest = largest_order(problem.orders)
     if largest is not None and largest > method.largest_order:
         raise InvalidArgumentError(
             f"order must not exceed {method.largest_order:g} for method {name!r}, got {largest:g}; "
             f"use 'collocation', 'adams' or 'trapezoidal'"
         )
-    return method(problem, options)
+    if name == "exponential" and (rare["checkpoint"] or rare["compress"] is True):
+        raise InvalidArgumentError(
+            f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
+            f"{rare['checkpoint']} and {rare['compress']!r}; leave them out"
+        )
+    return name
 
 
 # The states, the nodes, how these were found, and what takes the steps again, for other elapsed times [M], increasing.
@@ -293,25 +279,17 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
     return states, nodes, found, again
 
 
-def _by_matrices(method: Exponential, request: _Request, rare: dict[str, Any]) -> _Walked:
-    if rare["checkpoint"] or rare["compress"] is True:
-        raise InvalidArgumentError(
-            f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
-            f"{rare['checkpoint']} and {rare['compress']!r}; leave them out"
-        )
-    nodes = request.grid(None)
-    states = method.states(nodes)
-    Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
-    return interpolated(states, nodes, request.elapsed), nodes, None, partial(interpolated, states, nodes)
-
-
-def _by_steps(method: Method | Exponential, request: _Request, rare: dict[str, Any]) -> _Walked:
+def _by_steps(kind: type[Method] | type[Exponential], request: _Request, rare: dict[str, Any]) -> _Walked:
+    method = kind(request.problem, rare["corrections"], rare["linear"])
     if isinstance(method, Exponential):
-        return _by_matrices(method, request, rare)
+        nodes = request.grid(None)
+        states = method.states(nodes)
+        Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
+        return interpolated(states, nodes, request.elapsed), nodes, None, partial(interpolated, states, nodes)
     problem, spacing = request.problem, request.spacing
     found = None
     if spacing.kind == "adaptive":
-        search = StepSearch(method, request.times[0].detach(), request.clock, request.span, spacing)
+        search = StepSearch(method, request.times[0].detach(), request.clock, request.outputs[-1], spacing)
         found = find_grid(search, request.pieces, request.outputs, spacing.max_step)
         problem.max_evaluations = math.inf
     nodes = request.grid(found)

@@ -116,14 +116,10 @@ class Spacing:
             raise InvalidArgumentError(
                 f"n_steps or step_size must be given for grid={kind!r}, got neither; pass n_steps="
             )
-        rules = {name: _RULES[name][1:] for name in given}
-        return cls(
-            kind,
-            **{
-                name: default if given[name] is None else check(given[name], name)
-                for name, (default, check) in rules.items()
-            },
-        )
+        checked: dict[str, Any] = {}
+        for name, (_, default, check) in _RULES.items():
+            checked[name] = default if given[name] is None else check(given[name], name)
+        return cls(kind, **checked)
 
     @property
     def smallest_rtol(self) -> float:
@@ -179,31 +175,23 @@ _RULES: dict[str, tuple[tuple[str, ...], Any, Callable[..., Any]]] = {
 
 
 def make_grid(
-    spacing: Spacing,
-    given: Any,
-    times: torch.Tensor,
-    clock: torch.Tensor,
-    orders: torch.Tensor,
-    found: FoundGrid | None,
+    spacing: Spacing, times: torch.Tensor, clock: torch.Tensor, orders: torch.Tensor, found: FoundGrid | None
 ) -> Grid:
     """The grid from the first to the last time, or, where it is adaptive, the one that was found."""
     if spacing.kind == "given":
         elapsed = times - times[0]
-        return Grid(elapsed, clock, elapsed[-1] / (len(times) - 1) if is_uniform(given, times) else None)
+        return Grid(elapsed, clock, elapsed[-1] / (len(times) - 1) if is_uniform(times, clock.dtype) else None)
     if found is not None:
         # Between breakpoints, which are constants when t moves, nodes are shares of the time.
         ends = anchors(spacing, times) - times[0]
         begin = ends[found.pieces]
         elapsed = begin + (ends[found.pieces + 1] - begin) * found.shares.to(times.device)
         return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), restarts=found.restarts)
-    count = _count_of_steps(times, spacing)
-    grading = 1.0
+    count, grading = _count_of_steps(times, spacing), spacing.grading or 1.0
     if spacing.kind == "graded" and spacing.grading is None:
         # Slopes behave like t^order at 0, and second order is kept there by nodes like j^(2/order).
         least = float(orders.detach().min())
         grading = min(2.0 / least, _LARGEST_GRADING) if least < 1.0 else 1.0
-    elif spacing.kind == "graded":
-        grading = spacing.grading  # type: ignore[assignment]
     span = times[-1] - times[0]
     elapsed = span * graded_mesh(1.0, count, grading).to(times.device)
     return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), span / count if grading == 1.0 else None)
@@ -255,16 +243,13 @@ def _count_of_steps(times: torch.Tensor, spacing: Spacing) -> int:
     return max(math.ceil(count * (1.0 - 1e-12)), 1)
 
 
-def is_uniform(given: Any, times: torch.Tensor) -> bool:
-    """Whether the steps are equal up to the rounding of the times as they were given."""
+def is_uniform(times: torch.Tensor, given: torch.dtype) -> bool:
+    """Whether the steps are equal up to the rounding of the times as they were given, in this dtype."""
     if being_traced() or carries_derivative(times):
         return False
-    precise = not (isinstance(given, torch.Tensor) and given.is_floating_point() and given.dtype != torch.float64)
-    rounding = torch.finfo(torch.float64).eps if precise else torch.finfo(given.dtype).eps
-    steps = times.diff()
-    deviation = (steps - steps.mean()).abs().max()
+    rounding, steps = 4.0 * torch.finfo(given).eps, times.diff()
+    mean = float(steps.mean())
     # Where rounding of late times is a good part of a step, steps that differ by it are others.
-    small = max(float(4 * rounding * (times[-1] - times[0])), _SAME_STEPS * float(steps.mean()))
-    return bool(
-        deviation <= min(float(4 * rounding * times.abs().max()), small, _LARGEST_DEVIATION * float(steps.mean()))
-    )
+    small = max(rounding * float(times[-1] - times[0]), _SAME_STEPS * mean)
+    most = min(rounding * float(times.abs().max()), small, _LARGEST_DEVIATION * mean)
+    return float((steps - mean).abs().max()) <= most

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from fracdnn.caputo.modes import kernel_modes
-from fracdnn.solver.methods.base import Node
 from fracdnn.solver.rules import Rule, advance
 from fracdnn.tracing import being_traced
 
@@ -37,8 +36,9 @@ class BlockWeights:
 
     def __init__(self, history: "History", times: torch.Tensor, known: int, dtype: torch.dtype) -> None:
         rules, modes = history.rules, history.modes
-        weights = _near if history.step is None else _near_by_lag
-        near = torch.stack([weights(rule, times, known) for rule in rules], dim=2).to(dtype)
+        equal = history.step is not None
+        of_rules = [_near_by_lag(each, times, known) if equal else each.near(times[known:], times) for each in rules]
+        near = torch.stack(of_rules, dim=2).to(dtype)
         self.before = near[..., :known].flatten(1, 2)  # [G, B · R, M]: of the nodes of a window before the block
         self.inside = near[..., known:].contiguous()  # [G, B, R, B]: of the block's nodes among themselves
         if modes is not None:
@@ -87,8 +87,11 @@ class History:
             self._kept[known, end - begin] = BlockWeights(self, times, known, dtype)
         return self._kept[known, end - begin]
 
-    def open(self, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> tuple[torch.Tensor, BlockWeights]:
-        """[G, B, R, d]: what a block's rows have from all nodes up to its start, and from `start`; and its weights."""
+    def open(self, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What a block's rows have from all nodes up to its start, and from `start` [B, G, d]: [G, B, R, d].
+
+        And the weights of the block's nodes among themselves [G, B, R, B].
+        """
         weights = self.weights(carry.begin, begin, end, carry.window.dtype)
         if start is None:
             sums = _product(weights.before, carry.window, end - begin)
@@ -98,23 +101,24 @@ class History:
         if self.modes is not None and carry.begin:
             far = weights.far
             sums = sums + torch.stack([torch.bmm(far[:, r], modes) for r, modes in enumerate(carry.far)], dim=2)
-        return sums, weights
+        return sums, weights.inside
 
-    def between(self, carry: Carry, made: torch.Tensor, rule: int, times: torch.Tensor) -> torch.Tensor:
-        """Sums of one rule at any times [T] up to the last node made; [G, T, d]."""
+    def between(self, carry: Carry, made: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+        """Sums of the last rule at any times [T] up to the last node made; [G, T, d]."""
         window = torch.cat([carry.window, made], dim=1)
         nodes = self.nodes[carry.begin : carry.begin + window.shape[1]]
-        total = torch.bmm(self.rules[rule].near(times, nodes).to(window.dtype), window)
+        total = torch.bmm(self.rules[-1].near(times, nodes).to(window.dtype), window)
         if self.modes is None or not carry.begin:
             return total
-        return total + torch.bmm(self.rules[rule].far(self.modes, times - nodes[0]).to(window.dtype), carry.far[rule])
+        return total + torch.bmm(self.rules[-1].far(self.modes, times - nodes[0]).to(window.dtype), carry.far[-1])
 
-    def close(self, carry: Carry, begin: int, made: torch.Tensor) -> Carry:
-        """What the next block needs, after the entries made in the block that begins with a node."""
+    def close(self, carry: Carry, end: int, made: torch.Tensor) -> Carry:
+        """What the next block needs, after the entries made in the block that ends with a node."""
+        begin = end - made.shape[1]
         if self.modes is None or begin == 0:
             return Carry(carry.begin, torch.cat([carry.window, made], dim=1), carry.far)
         # The window moves on to the block just made; the nodes before it become far.
-        absorbing = self.weights(carry.begin, begin, begin + made.shape[1], made.dtype).absorbing
+        absorbing = self.weights(carry.begin, begin, end, made.dtype).absorbing
         duration = (
             self.nodes[begin] - self.nodes[carry.begin] if self.step is None else self.step * (begin - carry.begin)
         )
@@ -126,43 +130,55 @@ class History:
 
 
 class BlockSums:
-    """The sums of a block's rows, counting from `start` [B, G, d]; `newest` are the weights of a row's own node."""
+    """older_n + Σ_{k<n} w_nk x_k, row by row, in plain operations.
 
-    def __init__(self, history: History, carry: Carry, begin: int, end: int, start: torch.Tensor | None) -> None:
-        older, weights = history.open(carry, begin, end, start)
-        self._older, self._inside = older.split(RUN, dim=1), weights.inside
-        own = torch.diagonal(self._inside, dim1=1, dim2=3).unsqueeze(1)
-        self.newest = [row.unbind(2) for row in own.unbind(3)]
+    Of rows [G, B, R, d] and weights [G, B, R, B · M], where each node has M entries x: one, or, in a pass back over R
+    rules, R of them.
+    """
+
+    def __init__(self, older: torch.Tensor, inside: torch.Tensor) -> None:
+        self._count, self._entries = older.shape[1], inside.shape[-1] // older.shape[1]
+        self._older, self._inside, self._run = older.split(RUN, dim=1), inside, -1
+        self._nothing = torch.zeros_like(older[:, 0, 0])
         self._made: list[torch.Tensor] = []
         self._rows: Sequence[torch.Tensor] = ()
 
-    def row(self, n: int, last: Node) -> Sequence[torch.Tensor]:
-        """R sums [G, d] of row n, counted from 0; the last node is that of row n − 1."""
-        if n:
-            self._made.append(last.entry)
+    def row(self, n: int, entries: Sequence[torch.Tensor], state: torch.Tensor | None = None) -> Sequence[torch.Tensor]:
+        """R sums [G, d] of row n, counted from 0, with the entries [G, d] of row n − 1; none after the last row.
+
+        Of rows that are left out, entries are 0.
+        """
+        self._made += [self._nothing] * ((n - 1) * self._entries - len(self._made)) + [*entries] * bool(n)
+        if n == self._count:
+            return ()
         run, within = divmod(n, RUN)
-        if not within:
-            sums = self._older[run]
-            if n:
-                weights = self._inside[:, n : n + RUN, :, :n].flatten(1, 2)
-                sums = sums + _product(weights, torch.stack(self._made, dim=1), sums.shape[1])
+        known = run * RUN * self._entries
+        if run != self._run:
+            self._run, sums = run, self._older[run]
+            if run:
+                weights = self._inside[:, run * RUN : (run + 1) * RUN, :, :known].flatten(1, 2)
+                sums = sums + _product(weights, torch.stack(self._made[:known], dim=1), sums.shape[1])
             self._rows = sums.unbind(1)
+        if not within:
             return self._rows[0].unbind(1)
-        newer = torch.stack(self._made[n - within :], dim=1)
-        return (self._rows[within] + torch.bmm(self._inside[:, n, :, n - within : n], newer)).unbind(1)
+        newer = torch.stack(self._made[known:], dim=1)
+        weights = self._inside[:, n, :, known : known + newer.shape[1]]
+        return (self._rows[within] + torch.bmm(weights, newer)).unbind(1)
 
-    def close(self, last: Node) -> torch.Tensor:
-        """All entries of the block, [G, B, d], after its last node."""
-        return torch.stack([*self._made, last.entry], dim=1)
+    def close(self, entry: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """All entries of the block, [G, B, d], after that of its last node."""
+        self.row(self._count, (entry,))
+        return self.made()
 
-
-def _near(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
-    """[G, rows, M]: of all nodes of a window, in the rows after the known ones."""
-    return rule.near(nodes[known:], nodes)
+    def made(self) -> torch.Tensor:
+        return torch.stack(self._made, dim=1)
 
 
 def _near_by_lag(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
-    """The same for equal steps: the last row has the weights of all lags; only the window's first node differs."""
+    """[G, rows, M]: of all nodes of a window, in the rows after the known ones, for equal steps.
+
+    The last row has the weights of all lags; only the window's first node differs.
+    """
     count = len(nodes)
     by_lag = torch.nn.functional.pad(rule.near(nodes[-1:], nodes)[:, 0, 1:], (0, count))
     later = by_lag.unfold(-1, count - 1, 1)[:, : count - known].flip(1)
@@ -172,4 +188,4 @@ def _near_by_lag(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:
 
 def _product(weights: torch.Tensor, nodes: torch.Tensor, rows: int) -> torch.Tensor:
     """[G, rows · R, M] by [G, M, d], as [G, rows, R, d]."""
-    return torch.bmm(weights, nodes).unflatten(1, (rows, -1))
+    return torch.bmm(weights, nodes).reshape(len(nodes), rows, weights.shape[1] // rows, nodes.shape[-1])

@@ -15,9 +15,9 @@ _ROW_BY_ROW = 8  # components up to which rows of a Jacobian come one by one
 _DIFFERENCE = 1e-5  # of a state, by which it moves: far enough for a func that computes in single precision
 
 
-def unhooked() -> AbstractContextManager[None]:
+def unhooked(transformed: bool | None = None) -> AbstractContextManager[None]:
     """Keep hooks of the caller's on saved tensors, such as those of a checkpoint, off a graph that is used up here."""
-    if being_transformed():  # which knows no such hooks
+    if being_transformed() if transformed is None else transformed:  # which knows no such hooks
         return nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
 
@@ -45,13 +45,14 @@ def slopes_with_jacobians(
             columns.append((problem.slopes(clock, moved) - slopes) / rounded)
         by_column = torch.stack(columns) if columns else rows
         return slopes, by_column.permute(order).reshape(shape).mT
-    if being_transformed() and not apart:
+    transformed = being_transformed()
+    if transformed and not apart:
         each = zip(clock, states.unbind(1), strict=True)
         wholes = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
         return problem.slopes(clock, states), torch.stack([whole.reshape(n, n) for whole in wholes])
-    with torch.enable_grad(), unhooked():
+    with torch.enable_grad(), unhooked(transformed):
         at = states.detach().requires_grad_()
-        slopes = problem.slopes(clock, at)
+        slopes = problem.slopes(clock, at, transformed=transformed)
         found = pulled_back(slopes, at, rows) if n and slopes.requires_grad else None
     found = torch.zeros_like(rows) if found is None else found  # where func does not look at the state
     return slopes.detach(), found.permute(order).reshape(shape)

@@ -6,7 +6,7 @@ states in a straight line: of the method's order, next to the singular begin, to
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from fracdnn.solver.history import BLOCK
 from fracdnn.solver.segments import repeatable, segment
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.steps import Position, Steps
-from fracdnn.tracing import being_traced, carries_derivative
+from fracdnn.tracing import carries_derivative
 
 # A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
 _GRAPH_TO_CARRY = 12
@@ -95,16 +95,13 @@ class _OutputWalk:
         """Some blocks on; with the requested states on the way."""
         found: list[torch.Tensor] = []
         for begin, end in blocks:
-            nodes, closing = self.steps.over(begin, end, position)
+            nodes, made, after = self.steps.over(begin, end, position)
             states = [position.last.state, *(node.state for node in nodes)]
             if self._stability is not None:
                 self._stability.see(begin, states[1:])
-            if not being_traced() and not bool(torch.isfinite(states[-1].detach()).all()):
-                packed = [state.detach().reshape(self._problem.value.shape) for state in states]
-                self._problem.check_finite(packed, self._grid.clock.unbind(0), begin)
-            found.extend(self._outputs(position, begin, end, states, lambda: self.steps.slopes(nodes, closing)))  # noqa: B023
-            if end < self._grid.n_steps:
-                position = self.steps.close(begin, position, nodes, closing)
+            self._problem.check_finite(states, self._grid.clock, begin)
+            found.extend(self._outputs(position, begin, end, states, made))
+            position = after
         return position, found
 
     def over_again(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
@@ -138,11 +135,10 @@ class _OutputWalk:
     ) -> tuple[torch.Tensor, torch.Tensor, tuple[Position, list[torch.Tensor]]]:
         """First and last state, and what `over` gives."""
         after, found = self.over(blocks, position)
-        is_last = blocks[-1][1] == self._grid.n_steps
-        return position.last.state, found[-1] if is_last else after.last.state, (after, found)
+        return position.last.state, after.last.state, (after, found)
 
     def _outputs(
-        self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: Callable[[], torch.Tensor]
+        self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: torch.Tensor
     ) -> list[torch.Tensor]:
         """The wanted states after node begin, up to node end."""
         wanted = self._wanted
@@ -156,13 +152,13 @@ class _OutputWalk:
         before, after = self._grid.elapsed[left], self._grid.elapsed[left + 1]
         known = torch.stack(states).reshape(len(states), *self._problem.value.shape)
         share = ((times - before) / (after - before)).to(known.dtype)[:, None, None]
-        earlier, later, rule = known[left - begin], known[left + 1 - begin], self.steps.method.between
-        if rule is None:
+        earlier, later = known[left - begin], known[left + 1 - begin]
+        if not self.steps.method.of_slopes:
             between = torch.lerp(earlier, later, share)
         else:
             # The integral at the time itself, and at the nodes around it, where it may differ from the states.
             moments = torch.cat([times, before, after])
-            sums = self.steps.history.between(position.carry, made(), rule, moments).transpose(0, 1)
+            sums = self.steps.history.between(position.carry, made, moments).transpose(0, 1)
             integral, at_before, at_after = (self._problem.without_memory(moments) + sums).chunk(3)
             between = integral + torch.lerp(earlier - at_before, later - at_after, share)
         rows = iter(between.reshape(len(inside), *states[0].shape).unbind(0))

@@ -11,7 +11,7 @@ which give the other components u[p] at each time: a system of index 1.
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.problem import posed_problem, time_text
 from fracdnn.solver.rare_options import refuse_batched
-from fracdnn.solver.solution import Solution
+from fracdnn.solver.solution import of_states
 from fracdnn.tracing import being_transformed
 from fracdnn.validation import check_floating, check_times
 
@@ -54,15 +54,11 @@ def fdeint_mass(
         options["options"] = rare | {"slope": slope}
     found = fdeint(split.slope, split.start, t, order=order, **options)
     if rare.get("breakpoints") is not None:  # outputs there are left limits, too
-        jumps = check_times(rare["breakpoints"], "breakpoints", minimum=0).detach()
-        split.problem.jumps_at(jumps, float(times[0].detach()), torch.finfo(torch.float64).eps)
-    packed = found.states if isinstance(found, Solution) else found
-    if options.get("trajectory", True):
-        split.forget()
-        states = torch.stack([split.state(*each) for each in zip(times.unbind(0), packed.unbind(0), strict=True)])
-    else:
-        states = split.state(times[-1], packed)
-    return replace(found, states=states, _again=None) if isinstance(found, Solution) else states
+        split.problem.jumps_at(check_times(rare["breakpoints"], "breakpoints", minimum=0), times[0], torch.float64)
+    if not options.get("trajectory", True):
+        return of_states(partial(split.state, times[-1]), found)
+    split.forget()
+    return of_states(lambda packed: torch.stack(list(map(split.state, times, packed))), found)
 
 
 class _Split:

@@ -16,9 +16,9 @@ A derivative of distributed order, ∫ density(γ) D^γ y dγ, is a sum of such 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from numbers import Real
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.fdeint import fdeint
-from fracdnn.solver.solution import Solution
+from fracdnn.solver.solution import of_states
 from fracdnn.solver.states import as_state, check_state
 from fracdnn.tracing import carries_derivative
 from fracdnn.validation import check_count
@@ -136,8 +136,7 @@ class MultiTerm:
                 f"slope must not be given to MultiTerm.solve, got {options['options']['slope']!r}; "
                 f"pass slopes in initial=(y(0), y′(0), …)"
             )
-        found = fdeint(self.func, self.start(*initial), t, order=self.order, **options)
-        return replace(found, states=found.states[0], _again=None) if isinstance(found, Solution) else found[0]
+        return of_states(itemgetter(0), fdeint(self.func, self.start(*initial), t, order=self.order, **options))
 
 
 def distributed_order(
@@ -185,19 +184,17 @@ def _rule(n_nodes: int, between: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _checked_orders(orders: Sequence[Any]) -> list[torch.Tensor]:
-    checked = []
-    for place, order in enumerate(_listed(orders, "orders")):
-        value = _number(order, f"orders[{place}]")
+    checked = _terms(orders, "orders")
+    for place, value in enumerate(checked):
         if value.dim() or not bool(torch.isfinite(value) & (value >= 0)):
             raise InvalidArgumentError(
-                f"orders[{place}] must be one number, not below 0, got {order}; 0 stands for y itself"
+                f"orders[{place}] must be one number, not below 0, got {orders[place]}; 0 stands for y itself"
             )
         if carries_derivative(value) and float(value.detach()).is_integer():
             raise InvalidArgumentError(
                 f"orders[{place}] must not be a whole number where it is learned, got {float(value.detach())}; "
                 f"start beside it, or pass a plain number"
             )
-        checked.append(value)
     values = [float(value.detach()) for value in checked]
     if max(values) == 0:
         raise InvalidArgumentError(
@@ -209,7 +206,7 @@ def _checked_orders(orders: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def _checked_coefficients(coefficients: Sequence[Any], count: int) -> list[torch.Tensor]:
-    checked = [_number(each, f"coefficients[{n}]") for n, each in enumerate(_listed(coefficients, "coefficients"))]
+    checked = _terms(coefficients, "coefficients")
     if len(checked) != count:
         raise InvalidArgumentError(
             f"coefficients must hold one for each order, {count}, got {len(checked)}; pass as many as orders"
@@ -234,16 +231,13 @@ def _like_y(value: torch.Tensor, y: torch.Tensor, name: str, remedy: str) -> tor
     return value.to(y)
 
 
-def _listed(values: Any, name: str) -> list[Any]:
+def _terms(values: Any, name: str) -> list[torch.Tensor]:
+    """One for each term: the caller's own tensors where they are such, so that learned ones are seen as they change."""
     if isinstance(values, torch.Tensor) and values.dim() == 1:
         values = values.unbind(0)
     if not isinstance(values, tuple | list) or not values:
         raise InvalidTypeError(f"{name} must be a list with one entry for each term, got {values!r}; pass a list")
-    return list(values)
-
-
-def _number(value: Any, name: str) -> torch.Tensor:
-    """The caller's own tensor where it is one, so that a learned one is seen as it is now."""
-    if isinstance(value, bool) or not isinstance(value, int | float | torch.Tensor):
-        raise InvalidTypeError(f"{name} must be a number or a tensor, got {type(value).__name__}; pass a float")
-    return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
+    for n, each in enumerate(values):
+        if isinstance(each, bool) or not isinstance(each, int | float | torch.Tensor):
+            raise InvalidTypeError(f"{name}[{n}] must be a number or a tensor, got {type(each).__name__}; pass a float")
+    return [torch.as_tensor(each, dtype=None if isinstance(each, torch.Tensor) else torch.float64) for each in values]

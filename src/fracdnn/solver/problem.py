@@ -32,8 +32,7 @@ class Problem:
     def __init__(
         self, func: Callable[[torch.Tensor, Any], Any], states: States, value: State, slope: State | None
     ) -> None:
-        self.states = states
-        self._func = func
+        self.states, self.orders = states, states.orders  # [groups], float64
         # A func that looks up earlier states in the panels of a solve is told of them, as `DelayedFunction` is.
         self.follower: Any = func if getattr(func, "follows_panels", False) else None
         self.n_evaluations = 0
@@ -42,7 +41,8 @@ class Problem:
         self.noise: tuple[float, str] | None = None  # as a part of func's values, and when
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
         kind = self.value.device.type
-        self._autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        self._in_autocast = torch.is_autocast_enabled(kind)  # of the caller's, which is not for the solver's own sums
+        self._func = torch.autocast(kind, torch.get_autocast_dtype(kind))(func) if self._in_autocast else func
         self._returned: tuple[torch.Tensor, int] | None = None  # what func gave last
         self._jumps: list[float] = []
         self._begin = self._rounding = 0.0
@@ -51,16 +51,6 @@ class Problem:
             above_one = (states.orders > 1.0).unsqueeze(-1).to(self.value.device)
             packed = states.pack(slope)
             self.velocity = torch.where(above_one, packed, torch.zeros_like(packed))
-
-    @property
-    def orders(self) -> torch.Tensor:
-        """[groups], float64."""
-        return self.states.orders
-
-    @property
-    def largest_order(self) -> float | None:
-        """None where a transformation hides the numbers."""
-        return _largest(self.orders)
 
     def without_memory(self, elapsed: torch.Tensor) -> torch.Tensor:
         """u_0 + elapsed · u_0', the solution were func zero; [..., groups, components] for elapsed [...]."""
@@ -78,7 +68,9 @@ class Problem:
         """func(t, u) alone, for a state that nothing else is made of."""
         return self.states.pack(self.slope(time, self.states.unpack(packed)))
 
-    def slopes(self, clock: Sequence[torch.Tensor], packed: torch.Tensor) -> torch.Tensor:
+    def slopes(
+        self, clock: Sequence[torch.Tensor], packed: torch.Tensor, transformed: bool | None = None
+    ) -> torch.Tensor:
         """func(t, u) at several times, for states [groups, S, components]; of the same shape."""
         if self.follower is not None:
             self.follower.expect([self.beside_jump(time) for time in clock])
@@ -86,16 +78,18 @@ class Problem:
             found = [self.packed_slope(time, state) for time, state in zip(clock, packed.unbind(1), strict=True)]
             return torch.stack(found, dim=1)
         # Without packing one by one.
-        each, transformed = packed.reshape(len(clock), *self.states.shapes[0]).unbind(0), being_transformed()
-        found = [self._called(time, state, transformed) for time, state in zip(clock, each, strict=True)]
+        transformed = being_transformed() if transformed is None else transformed
+        each = packed.reshape(len(clock), *self.states.shapes[0]).unbind(0)
+        found = [self.slope(time, state, transformed) for time, state in zip(clock, each, strict=True)]
         return torch.stack(found).reshape(packed.shape)
 
-    def jumps_at(self, times: torch.Tensor, begin: float, epsilon: float) -> None:
+    def jumps_at(self, times: torch.Tensor, begin: torch.Tensor, clock_dtype: torch.dtype) -> None:
         """Func jumps at these times: there, up to rounding, it is evaluated as the left limit.
 
-        At the start, as the right limit. Times have this relative precision.
+        At the start, as the right limit.
         """
-        self._jumps, self._begin, self._rounding = times.tolist(), begin, TIME_ROUNDING * epsilon
+        self._jumps, self._begin = times.tolist(), float(begin.detach())
+        self._rounding = TIME_ROUNDING * torch.finfo(clock_dtype).eps
 
     def beside_jump(self, time: torch.Tensor) -> torch.Tensor:
         """The time at which func is evaluated in place of this one: at a jump, one beside it."""
@@ -110,11 +104,10 @@ class Problem:
         away = math.copysign(TIME_ROUNDING * torch.finfo(jump.dtype).eps, side) * jump.abs()
         return time + (torch.nextafter(jump + away, torch.full_like(jump, side)) - time).detach()
 
-    def slope(self, time: torch.Tensor, state: Any) -> Any:
-        """func(t, u) of a state that is not packed."""
-        return self._called(time, state, being_transformed())
-
-    def _called(self, time: torch.Tensor, state: Any, transformed: bool) -> Any:
+    def slope(self, time: torch.Tensor, state: Any, transformed: bool | None = None) -> Any:
+        """func(t, u) of a state that is not packed; `transformed` where the caller knows."""
+        if transformed is None:
+            transformed = being_transformed()
         if self.n_evaluations >= self.max_evaluations:
             raise OutOfEvaluationsError
         self.n_evaluations += 1
@@ -123,12 +116,11 @@ class Problem:
         if not torch.is_grad_enabled():  # func may take derivatives of its own
             state = self.states.detached(state) if self.states.is_tuple or state.requires_grad else state
         if transformed:  # where versions cannot be seen
-            given = self.states.copied(state)
-            return self._checked(self._answer(time, given), state, time)
+            return self._checked(self._func(time, self.states.copied(state)), state, time)
         # How often tensors were written into, which those made in inference mode do not count. A sum, as it only grows.
         last, of_time = self._returned, time.is_inference() or time._version
         before = sum(versions(state)) if self.states.is_tuple else state.is_inference() or state._version
-        slope = self._func(time, state) if self._autocast is None else self._answer(time, state)
+        slope = self._func(time, state)
         now = sum(versions(state)) if self.states.is_tuple else state.is_inference() or state._version
         if now != before or (time.is_inference() or time._version) != of_time:
             what = "time" if now == before else "state"
@@ -147,13 +139,6 @@ class Problem:
         first = slope[0] if self.states.is_tuple else slope
         self._returned = (first, first.is_inference() or first._version)
         return slope
-
-    def _answer(self, time: torch.Tensor, state: Any) -> Any:
-        """Under the caller's autocast, which is not for the solver's own sums."""
-        if self._autocast is None:
-            return self._func(time, state)
-        with torch.autocast(self.value.device.type, dtype=self._autocast):
-            return self._func(time, state)
 
     def note_noise(self, part: float, time: torch.Tensor) -> None:
         """Func's noise, as a part of its values or of the states, at a time: for a warning after the solve."""
@@ -178,7 +163,7 @@ class Problem:
         rounding = torch.finfo(clock.dtype).eps * abs(float(last))
         if rounding <= _LATE * rtol * span:
             return
-        before, after = (self.evaluate(time, self.value.detach())[1].detach() for time in (last - rounding, last))
+        before, after = (self.packed_slope(time, self.value.detach()).detach() for time in (last - rounding, last))
         if bool(((after - before).abs() > _LATE * rtol * after.abs()).any()):
             warnings.warn(
                 f"times are late: at t = {time_text(last)} they are rounded to {rounding:.1g}, which changes func "
@@ -189,23 +174,23 @@ class Problem:
 
     def check_slope(self, time: torch.Tensor, packed: torch.Tensor) -> None:
         """Say so where a solve failed because func gives NaN or infinity at a time."""
-        bad = ~torch.isfinite(self.evaluate(time, packed)[1].detach())
+        bad = ~torch.isfinite(self.packed_slope(time, packed).detach())
         if bool(bad.any()) and bool(torch.isfinite(packed).all()):
             raise NotFiniteError(
                 f"func must return finite numbers, got NaN or infinity at t = {time_text(time)} in "
                 f"{self.states.describe(bad)}; check func there, or solve for times at which it is finite"
             )
 
-    def check_finite(self, states: Sequence[torch.Tensor], clock: Sequence[torch.Tensor], begin: int) -> None:
-        """Of packed states at nodes from `begin` on: names the first that is not finite, or func."""
+    def check_finite(self, states: Sequence[torch.Tensor], clock: torch.Tensor, begin: int) -> None:
+        """Of states at nodes from `begin` on: names the first that is not finite, or func."""
         if being_traced() or bool(torch.isfinite(states[-1].detach()).all()):
             return
         for number, state in enumerate(states):
-            bad = ~torch.isfinite(state.detach())
+            bad = ~torch.isfinite(state.detach()).reshape(self.value.shape)
             if bool(bad.any()):
                 if number:
                     for time in clock[begin + number - 1 : begin + number + 1]:
-                        self.check_slope(time, states[number - 1].detach())
+                        self.check_slope(time, states[number - 1].detach().reshape(self.value.shape))
                 raise NotFiniteError(
                     f"the solution is not finite at t = {time_text(clock[begin + number])} (step {begin + number}) in "
                     f"{self.states.describe(bad)}: func gave NaN or infinity on the way there, or the steps are "
@@ -227,12 +212,12 @@ class Problem:
                     f"func must return a tensor of the state's shape {tuple(like.shape)}{place}, got {shape} "
                     f"at t = {time_text(time)}; check what func(t, y) returns"
                 )
-            if part.dtype != like.dtype and self._autocast is None:
+            if part.dtype != like.dtype and not self._in_autocast:
                 raise InvalidArgumentError(
                     f"func must return the state's dtype {like.dtype}, got {part.dtype} at t = {time_text(time)}; "
                     f"convert its constants, or y0"
                 )
-        if self._autocast is not None:
+        if self._in_autocast:
             given = tuple(part.to(like.dtype) for part, like in zip(given, expected, strict=True))
         return tuple(given) if self.states.is_tuple else given[0]
 
@@ -243,10 +228,10 @@ def posed_problem(
     """The problem of checked arguments as `fdeint` takes them; `apart` if the first dimension is the sample."""
     if isinstance(order, tuple | list):
         orders: Any = [_checked_order(each, f"order[{place}]", one=True) for place, each in enumerate(order)]
-        largest = _largest(torch.stack(orders)) if orders else 0.0
+        largest = largest_order(torch.stack(orders)) if orders else 0.0
     else:
         orders = _checked_order(order, "order")
-        largest = _largest(orders)
+        largest = largest_order(orders)
     y0 = as_state(y0, "y0")
     name = "slope"
     if slope is None and (_is_pair(y0) if largest is None else largest > 1.0):
@@ -264,7 +249,7 @@ def posed_problem(
             )
     value = check_state(y0, "y0" if name == "slope" else "y0[0]")
     if slope is not None:
-        slope = _checked_slope(slope, value, name)
+        slope = state_like(slope, value, *(("slope",) if name == "slope" else ("y0[1], the slope,", "y0[0]")))
     if isinstance(orders, list) and (not isinstance(value, tuple) or len(orders) != len(value)):
         remedy = "as many orders as y0 has tensors"
         if isinstance(value, torch.Tensor) and orders:
@@ -276,26 +261,25 @@ def posed_problem(
     return Problem(func, States(value, orders, apart=apart), value, slope)
 
 
-def _checked_slope(slope: Any, value: State, name: str) -> State:
-    """Like the value; a number stands for all components."""
-    of_value = "y0" if name == "slope" else "y0[0]"
-    called = name if name == "slope" else f"{name}, the slope,"
-    if isinstance(slope, Real) and not isinstance(slope, bool):
-        number = check_numbers(slope, name)
-        parts = tuple(number.to(part).expand_as(part) for part in (value if isinstance(value, tuple) else (value,)))
-        return parts if isinstance(value, tuple) else parts[0]
-    slope = check_state(as_state(slope, name), name)
-    parts, own = (each if isinstance(each, tuple) else (each,) for each in (value, slope))
+def state_like(given: Any, value: State, name: str, of_value: str = "y0") -> State:
+    """A checked state of the value's shapes and dtype; a number stands for all components."""
+    is_tuple, parts = isinstance(value, tuple), value if isinstance(value, tuple) else (value,)
+    if isinstance(given, Real) and not isinstance(given, bool):
+        number = check_numbers(given, name.partition(",")[0])
+        own = tuple(number.to(part).expand_as(part) for part in parts)
+        return own if is_tuple else own[0]
+    state = check_state(as_state(given, name.partition(",")[0]), name.partition(",")[0])
+    own = state if isinstance(state, tuple) else (state,)
+    shapes = [[tuple(part.shape) for part in each] for each in (parts, own)]
+    if shapes[0] != shapes[1] or is_tuple != isinstance(state, tuple):
+        raise InvalidArgumentError(
+            f"{name} must have the shape of {of_value}, {shapes[0]}, got {shapes[1]}; pass one like the value"
+        )
     if parts[0].dtype != own[0].dtype:
         raise InvalidArgumentError(
-            f"{called} must have the dtype of {of_value}, {parts[0].dtype}, got {own[0].dtype}; convert one"
+            f"{name} must have the dtype of {of_value}, {parts[0].dtype}, got {own[0].dtype}; convert one"
         )
-    shapes = [[tuple(part.shape) for part in each] for each in (parts, own)]
-    if shapes[0] != shapes[1] or isinstance(value, tuple) != isinstance(slope, tuple):
-        raise InvalidArgumentError(
-            f"{called} must have the shape of {of_value}, {shapes[0]}, got {shapes[1]}; pass one like the value"
-        )
-    return slope
+    return state
 
 
 def _checked_order(order: Any, name: str, *, one: bool = False) -> torch.Tensor:
@@ -313,7 +297,8 @@ def _checked_order(order: Any, name: str, *, one: bool = False) -> torch.Tensor:
     return value.reshape(()) if one else value
 
 
-def _largest(orders: torch.Tensor) -> float | None:
+def largest_order(orders: torch.Tensor) -> float | None:
+    """None where a transformation hides the numbers."""
     if being_traced() and carries_derivative(orders):
         return None
     return float(orders.detach().max())

@@ -1,6 +1,8 @@
 """The rare options of `fdeint`."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,7 +10,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods import METHODS
-from fracdnn.validation import check_count
+from fracdnn.validation import check_compress, check_count, check_flag, check_positive
 
 # What `fdeint` takes as `options`, with its defaults.
 OPTIONS: dict[str, Any] = {
@@ -19,6 +21,14 @@ OPTIONS: dict[str, Any] = {
 COMPRESS_TOLS = {torch.float64: 1e-12, torch.float32: 1e-7}
 # Calls of func that an adaptive solve may take, and more of them for a breakpoint.
 MAX_EVALUATIONS, _PER_BREAKPOINT = 100_000, 1_000
+# Of those that depend on nothing else.
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "corrections": partial(check_count, minimum=1),
+    "compress": lambda value, name: check_compress(value),
+    "compress_tol": check_positive,
+    "checkpoint": check_flag,
+    "max_evaluations": partial(check_count, minimum=1),
+}
 # Those that go with `batched`.
 _OF_BATCHES = ("max_step", "breakpoints", "slope", "checkpoint", "max_evaluations", "failures")
 
@@ -31,14 +41,16 @@ def rare_options(
     unknown = [name for name in given if name not in defaults] if isinstance(given, dict) else [given]
     if unknown:
         raise InvalidArgumentError(f"options must be a dict of {', '.join(defaults)}{of}, got {unknown[0]!r}; {remedy}")
-    return defaults | given
+    rare = defaults | given
+    for name, check in _CHECKS.items():
+        if rare.get(name) is not None:
+            rare[name] = check(rare[name], name)
+    return rare
 
 
-def most_evaluations(given: Any, spacing: Spacing) -> float:
-    if given is not None:
-        return check_count(given, "max_evaluations", minimum=1)
+def most_evaluations(given: int | None, spacing: Spacing) -> float:
     jumps = 0 if spacing.breakpoints is None else len(spacing.breakpoints)
-    return MAX_EVALUATIONS + _PER_BREAKPOINT * jumps if spacing.kind == "adaptive" else math.inf
+    return given or (MAX_EVALUATIONS + _PER_BREAKPOINT * jumps if spacing.kind == "adaptive" else math.inf)
 
 
 def check_batched(method: str, spacing: Spacing, options: dict[str, Any] | None) -> None:

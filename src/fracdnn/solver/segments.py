@@ -85,13 +85,8 @@ class _Segment(torch.autograd.Function):
         if made and wanted:
             ends, received = zip(*made, strict=True)
             found = iter(torch.autograd.grad(ends, wanted, received, create_graph=again, allow_unused=True))
-        return (
-            None,
-            None,
-            None,
-            None,
-            *(next(found, None) if each.requires_grad else None for each in (*inputs, *leaves)),
-        )
+        gradients = [next(found, None) if each.requires_grad else None for each in (*inputs, *leaves)]
+        return (None, None, None, None, *gradients)
 
 
 def _copies(inputs: Tensors) -> Tensors:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -108,3 +108,10 @@ class Solution:
                 f"pass the times in t"
             )
         return self._again
+
+
+def of_states(function: Callable[[Any], Any], found: Any) -> Any:
+    """What a function makes of the states of a solve of another equation, with `info` or without."""
+    if isinstance(found, Solution):
+        return replace(found, states=function(found.states), _again=None)
+    return function(found)

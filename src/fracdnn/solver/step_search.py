@@ -33,7 +33,7 @@ class StepSearch(Search):
         self._before: Node | None = None
         self._end, self._node, self._last_step = 0.0, self._last, 0.0
         rules = method.rules(None)
-        self._held = method.between is not None and isinstance(rules[method.between], ConstantRule)
+        self._held = isinstance(rules[-1], ConstantRule)
         self._history = _GrowingHistory(rules, span)
         self._history.append(0.0, self._last.entry)
 
@@ -41,8 +41,7 @@ class StepSearch(Search):
         self._end = end
         step, dtype = self.begin.new_tensor(end - self.now), self._last.state.dtype
         sums, newest = self._history.row(end)
-        if self._method.from_start:
-            sums = sums + self.problem.without_memory(step.new_tensor(end)).unsqueeze(1)
+        sums = sums + self.problem.without_memory(step.new_tensor(end)).unsqueeze(1)
         stage = Stage(
             number=len(self._history.times),
             time=(self.begin + end).to(self._clock.dtype),
@@ -82,10 +81,10 @@ class StepSearch(Search):
 
     def _uncorrected(self, stage: Stage) -> torch.Tensor | float:
         """What one more correction would change: the error of an explicit method's last prediction."""
-        rule, node = self._method.between, self._node
-        if rule is None or self._method.implicit:
+        if self._method.implicit:
             return 0.0
-        return (stage.sums[rule] + stage.newest[rule] * node.entry - node.state).abs().to(torch.float64)
+        node = self._node
+        return (stage.sums[-1] + stage.newest[-1] * node.entry - node.state).abs().to(torch.float64)
 
     def _error(self, step: float, left: float) -> torch.Tensor:
         """[G, d], of slopes that the method takes for constant or linear between nodes."""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -12,7 +11,7 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.rare_options import refuse_batched
-from fracdnn.solver.solution import Solution
+from fracdnn.solver.solution import of_states
 from fracdnn.solver.states import as_state
 from fracdnn.validation import check_times
 
@@ -52,6 +51,5 @@ def fdeint_tempered(
         return factor.to(state).reshape((*factor.shape, *(1,) * (state.dim() - factor.dim()))) * state
 
     found = fdeint(lambda time, v: grown(func(time, grown(v, time, -1.0)), time, 1.0), start, t, order=order, **options)
-    states = found.states if isinstance(found, Solution) else found
-    states = grown(states, times if options.get("trajectory", True) else times[-1], -1.0)
-    return replace(found, states=states, _again=None) if isinstance(found, Solution) else states
+    ends = times if options.get("trajectory", True) else times[-1]
+    return of_states(lambda states: grown(states, ends, -1.0), found)

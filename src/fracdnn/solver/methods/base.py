@@ -5,7 +5,7 @@ rules over x_0 … x_{n−1} and makes u_n and x_n of them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,15 +15,9 @@ from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.problem import Problem, time_text
-from fracdnn.solver.rules import Rule
+from fracdnn.solver.rules import LinearRule, Rule
 
 MAX_ITERATIONS = 50  # of implicit steps
-
-
-@dataclass(frozen=True)
-class Options:
-    corrections: int = 1
-    linear: torch.Tensor | None = None  # [d, d], of "exponential"
 
 
 @dataclass
@@ -60,8 +54,8 @@ class Scheme:
     corrected: ClassVar[bool] = False  # a prediction is
     packs = True  # whether nodes hold states packed, rather than as func takes them
 
-    def __init__(self, problem: Problem, options: Options) -> None:
-        self.problem, self.options = problem, options
+    def __init__(self, problem: Problem, corrections: int = 1, linear: Any = None) -> None:
+        self.problem, self.corrections = problem, corrections
 
     def first(self, time: torch.Tensor) -> Node:
         problem, states = self.problem, self.problem.states
@@ -74,25 +68,21 @@ class Scheme:
 
 
 class Method(Scheme, ABC):
-    """A scheme whose steps are made of sums of its rules."""
+    """A scheme whose steps are made of sums of its rules, of which the last gives the solution between nodes."""
 
-    # Whether sums count from the solution without memory, u_0 + t u_0'.
-    from_start: ClassVar[bool] = True
-    # The rule that gives the solution between nodes, where the history is one of slopes; None: linear between states.
-    between: ClassVar[int | None] = 0
+    rule_kinds: ClassVar[tuple[Callable[[torch.Tensor], Rule], ...]] = (LinearRule,)
+    # Whether x_n is a slope, so that sums count from the solution without memory, u_0 + t u_0'; else between nodes the
+    # solution is linear.
+    of_slopes: ClassVar[bool] = True
     continued: ClassVar[bool] = False  # whether a step continues slopes in a straight line, so that it needs `reach`
 
-    def __init__(self, problem: Problem, options: Options) -> None:
-        super().__init__(problem, options)
+    def __init__(self, problem: Problem, corrections: int = 1, linear: Any = None) -> None:
+        super().__init__(problem, corrections)
         self.stages = CoupledSolver(problem, MAX_ITERATIONS)
 
-    @abstractmethod
     def rules(self, grid: Grid | None) -> list[Rule]:
         """The rules whose sums it needs, on a grid that is known or, None, on one yet to be found."""
-
-    def slope(self, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """Of a state that is only guessed."""
-        return (self.problem.packed_slope if self.packs else self.problem.slope)(time, state)
+        return [kind(self.problem.orders) for kind in self.rule_kinds]
 
     @abstractmethod
     def step(self, stage: Stage, last: Node, before: Node) -> Node:
@@ -100,16 +90,15 @@ class Method(Scheme, ABC):
 
     def solve(self, stage: Stage, known: torch.Tensor, weight: torch.Tensor, guess: torch.Tensor) -> Node:
         """u_n = known + weight · func(t_n, u_n), and func(t_n, u_n)."""
-        system = System(
-            (stage.time,),
-            known.unsqueeze(1),
-            weight.unsqueeze(1),
-            lambda: f"in step {stage.number}, at t = {time_text(stage.time)}",
-        )
+        name = lambda: f"in step {stage.number}, at t = {time_text(stage.time)}"  # noqa: E731
+        system = System((stage.time,), known.unsqueeze(1), weight.unsqueeze(1), name)
+        return self.solved(self.stages, system, guess.unsqueeze(1))[0]
+
+    def solved(self, solver: CoupledSolver, system: System, guess: torch.Tensor) -> list[Node]:
         try:
-            states, slopes = self.stages.solve(system, guess.unsqueeze(1))
+            states, slopes = solver.solve(system, guess)
         except NotConvergedError:
-            self.problem.check_slope(stage.time, guess)
+            self.problem.check_slope(system.clock[0], guess[:, 0])
             raise
-        self.stages.note_noise(states, stage.time)
-        return Node(states[:, 0], slopes[:, 0])
+        solver.note_noise(states, system.clock[0])
+        return list(map(Node, states.unbind(1), slopes.unbind(1)))

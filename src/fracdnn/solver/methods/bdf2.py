@@ -31,7 +31,6 @@ class Bdf2(Method):
     implicit = True
     adaptive = False
     only_uniform = True
-    between = 1
 
     def rules(self, grid: Grid | None) -> list[Rule]:
         if grid is None or grid.step is None:
@@ -75,10 +74,7 @@ class Bdf2(Method):
         clock = self._grid.clock[1:count].unbind(0)
         system = System(clock, known, weights[..., 1:], lambda: f"for the first {count - 1} steps")
         guess = first.state.detach().unsqueeze(1).expand(-1, count - 1, -1)
-        solver = CoupledSolver(self.problem, MAX_ITERATIONS)
-        states, slopes = solver.solve(system, guess)
-        solver.note_noise(states, clock[0])
-        return [Node(*pair) for pair in zip(states.unbind(1), slopes.unbind(1), strict=True)]
+        return self.solved(CoupledSolver(self.problem, MAX_ITERATIONS), system, guess)
 
 
 def starting_weights(orders: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:

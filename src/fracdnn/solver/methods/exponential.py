@@ -20,7 +20,7 @@ import torch
 from fracdnn.caputo.mittag_leffler_matrix import mittag_leffler_matrix
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.grids import Grid
-from fracdnn.solver.methods.base import Node, Options, Scheme
+from fracdnn.solver.methods.base import Node, Scheme
 from fracdnn.solver.problem import Problem
 from fracdnn.validation import check_floating
 
@@ -38,9 +38,9 @@ class Exponential(Scheme):
     only_uniform = True
     corrected = True
 
-    def __init__(self, problem: Problem, options: Options) -> None:
-        super().__init__(problem, options)
-        self._linear = _checked_linear(options.linear, problem)
+    def __init__(self, problem: Problem, corrections: int = 1, linear: Any = None) -> None:
+        super().__init__(problem, corrections)
+        self._linear = _checked_linear(linear, problem)
 
     def states(self, grid: Grid) -> torch.Tensor:
         """At all nodes, [N + 1, 1, components]."""
@@ -60,7 +60,7 @@ class Exponential(Scheme):
                     memory = memory + torch.cat(entries[begin + 1 : n], dim=-1) @ _lags(older, n - begin - 1, 1)
                 nodes.append(self._node(clock[n], memory, newest, entries))
                 entries.append(self._rows(nodes[-1].entry))
-            self.problem.check_finite([node.state for node in nodes[begin:]], clock, begin)
+            self.problem.check_finite([node.state for node in nodes[begin:]], grid.clock, begin)
         return torch.stack([node.state for node in nodes])
 
     def whole_slope(self, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -74,9 +74,9 @@ class Exponential(Scheme):
         """Predicted with g on the line through the last two, then corrected; the first one, without a line, twice."""
         shape = self.problem.value.shape
         if len(entries) == 1:
-            entry, corrections = entries[-1], self.options.corrections + 1
+            entry, corrections = entries[-1], self.corrections + 1
         else:
-            entry, corrections = 2.0 * entries[-1] - entries[-2], self.options.corrections
+            entry, corrections = 2.0 * entries[-1] - entries[-2], self.corrections
         for _ in range(corrections + 1):
             node = self.node(time, (memory + entry @ newest).reshape(shape))
             entry = self._rows(node.entry)

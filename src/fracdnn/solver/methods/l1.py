@@ -21,8 +21,7 @@ from fracdnn.solver.rules import DifferenceRule, Rule
 class _L1(Method):
     largest_order = 1.0
     adaptive = False
-    from_start = False
-    between = None
+    of_slopes = False
 
     def rules(self, grid: Grid | None) -> list[Rule]:
         return [DifferenceRule(1.0 - self.problem.orders)]

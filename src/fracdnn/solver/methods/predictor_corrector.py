@@ -1,42 +1,34 @@
-"""Explicit product integration: the integral equation by one rule, corrected by another.
+"""Product integration: the integral equation by one rule, corrected by another, or implicit.
 
-u_n = u_0 + Σ_{k<n} a_nk f_k + a_nn func(t_n, prediction)
+u_n = u_0 + Σ_{k<n} a_nk f_k + a_nn func(t_n, prediction, or u_n itself)
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
-from fracdnn.solver.grids import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
-from fracdnn.solver.rules import ConstantRule, LinearRule, Rule
+from fracdnn.solver.rules import ConstantRule, LinearRule
 
 
 class PredictorCorrector(Method):
-    """Node n is what one rule's sum predicts, corrected `options.corrections` times with another's.
+    """Node n is what the first rule's sum predicts, corrected `corrections` times with the last one's.
 
     `continued`: the predicting sum goes on to node n itself, for which the slopes are continued in a straight line.
     Where there is no line to continue, at the start and after a jump, the node is corrected once more.
     """
 
-    rule_kinds: ClassVar[tuple[type[ConstantRule | LinearRule], ...]]
-    predictor: ClassVar[int] = 0
-    corrector: ClassVar[int] = 0
-
-    def rules(self, grid: Grid | None) -> list[Rule]:
-        return [kind(self.problem.orders) for kind in self.rule_kinds]
-
     def step(self, stage: Stage, last: Node, before: Node) -> Node:
-        state, corrections = stage.sums[self.predictor], self.options.corrections if self.corrected else 0
+        problem, state, corrections = self.problem, stage.sums[0], self.corrections if self.corrected else 0
         if self.continued:
             if stage.reach is None:
                 slope, corrections = last.entry, corrections + 1
             else:
                 slope = torch.lerp(before.entry, last.entry, stage.reach)
-            state = plus(state, slope, stage.newest[self.predictor])
+            state = plus(state, slope, stage.newest[0])
         for _ in range(corrections):
-            slope = self.slope(stage.time, state)
-            state = plus(stage.sums[self.corrector], slope, stage.newest[self.corrector])
+            slope = (problem.packed_slope if self.packs else problem.slope)(stage.time, state)
+            state = plus(stage.sums[-1], slope, stage.newest[-1])
         return self.node(stage.time, state)
 
 
@@ -60,7 +52,6 @@ class Pece(PredictorCorrector):
     name = "pece"
     rule_kinds = (ConstantRule, LinearRule)
     corrected = True
-    corrector = between = 1
 
 
 class Adams(PredictorCorrector):
@@ -71,8 +62,20 @@ class Adams(PredictorCorrector):
     """
 
     name = "adams"
-    rule_kinds = (LinearRule,)
     corrected = continued = True
+
+
+class Trapezoidal(Method):
+    """Implicit: slopes are linear between nodes, up to the newest. Of second order where slopes are smooth.
+
+    Source: Garrappa, "Numerical solution of fractional differential equations: a survey and a software tutorial", 2018.
+    """
+
+    name = "trapezoidal"
+    implicit = True
+
+    def step(self, stage: Stage, last: Node, before: Node) -> Node:
+        return self.solve(stage, stage.sums[0], stage.newest[0], guess=last.state)
 
 
 def plus(total: torch.Tensor, value: torch.Tensor, weight: Any) -> torch.Tensor:
