@@ -64,12 +64,6 @@ class MemoryPlan(ABC):
     def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
         """What `learned_gradients` gives, in float32 or float64; of weights by row only those of these rows."""
 
-    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> HistorySum:
-        """From row `begin` on what `forward_sum` was there, for which the last state and its position are enough."""
-        resumed = self.forward_sum(state)
-        resumed.resume(begin, state.detach(), *position)
-        return resumed
-
     def plain_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
         """The same in plain operations, attached to the graph; with `top`, the adjoint sum."""
         matrix, skip = self.matrix(), self.n_layers - (top or self.n_layers)
