@@ -9,7 +9,6 @@ from fracdnn.memory.chain import propagate
 from fracdnn.memory.choose_sum import choose_block, choose_compression, choose_triton
 from fracdnn.memory.plan import (
     ExactPlan,
-    MembersPlan,
     MemorylessPlan,
     MemoryPlan,
     default_compress_tol,
@@ -20,7 +19,6 @@ from fracdnn.memory.plan import (
 
 __all__ = [
     "ExactPlan",
-    "MembersPlan",
     "MemoryPlan",
     "MemorylessPlan",
     "choose_block",

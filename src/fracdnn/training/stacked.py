@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import log_softmax
 
 from fracdnn.caputo.weights import quick_memory_matrix, step_factor
-from fracdnn.memory import MembersPlan
+from fracdnn.memory.plan import MembersPlan
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
 from fracdnn.nn.engines.by_hand import MatmulLayers, Walk
