@@ -265,7 +265,8 @@ def test_going_on_from_a_position(begin, dtype):
     position = whole.position(begin)
     assert len(position[0]) + len(position[1]) == whole.states_of_a_position
     before = [each.clone() for each in position]
-    resumed = plan.resumed_sum(state, begin, position)
+    resumed = plan.forward_sum(state)
+    resumed.resume(begin, state, *position)
     for n in range(begin, n_rows + 1):
         change = numbers(2, 3, seed=n, dtype=dtype)
         torch.testing.assert_close(resumed.advance(n, change, 0.5), whole.advance(n, change, 0.5), rtol=0, atol=0)

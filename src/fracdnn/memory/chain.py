@@ -151,7 +151,9 @@ class _Walk:
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Some layers: the first call takes the history, which is unused; later ones begin again in its position."""
         again = not unused  # then the values have been looked at, in the first call
-        history = self.tape.plan.resumed_sum(y, layers.start, position) if again else unused.pop()
+        history = self.tape.plan.forward_sum(y) if again else unused.pop()
+        if again:
+            history.resume(layers.start, y.detach(), *position)
         last, states = self.over(layers, history, y, *position, again=again)
         end.check(y, last)
         return last, states

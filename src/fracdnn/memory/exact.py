@@ -17,13 +17,6 @@ from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states
 _SMALL_HISTORY = 2**20
 
 
-def levels_for(n_rows: int, state: torch.Tensor) -> tuple[int, ...]:
-    """Block sizes from large to small, ending in single rows."""
-    if n_rows * state.numel() * state.element_size() <= _SMALL_HISTORY:
-        return (1,)
-    return (64, 8, 1)
-
-
 class BufferedSum(HistorySum):
     """A sum whose rows are computed where the states will be stored, so that nothing is copied."""
 
@@ -73,16 +66,15 @@ class ExactSum(BufferedSum):
     def __init__(self, weights: ExactWeights, state: torch.Tensor) -> None:
         self._weights, self._matrix = weights, weights.matrix
         self.n_rows = len(self._matrix)
-        self._levels = levels_for(self.n_rows, state)
+        is_small = self.n_rows * state.numel() * state.element_size() <= _SMALL_HISTORY
+        self._levels = (1,) if is_small else (64, 8, 1)
         layout = memory_format(state)
         self._flat = buffer(state, self.n_rows + 1, state.numel())
         self._history = rows_as_states(self._flat, state.shape, layout)
         self._slots = self._history.unbind(0)
         # Then a row is one operation; autocast would take a part in it.
         self._by_rows = (
-            self._levels == (1,)
-            and layout is torch.contiguous_format
-            and not torch.is_autocast_enabled(state.device.type)
+            is_small and layout is torch.contiguous_format and not torch.is_autocast_enabled(state.device.type)
         )
 
     def position(self, n: int) -> tuple[torch.Tensor, ...]:

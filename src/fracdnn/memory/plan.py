@@ -17,7 +17,7 @@ from fracdnn.caputo.weights import quick_memory_matrix, step_factor
 from fracdnn.memory.choose_sum import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum, ExactWeights
-from fracdnn.memory.sums import FunctionalSum, HistorySum, MemorylessSum, WideSum, as_rows, wide
+from fracdnn.memory.sums import FunctionalSum, HistorySum, MemorylessSum, PairwiseSum, WideSum, as_rows, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
 from fracdnn.tracing import carries_derivative, outside_of_modes, values_are_unknown
 
@@ -32,14 +32,15 @@ class MemoryPlan(ABC):
     compressed: ClassVar[bool] = False
 
     def __init__(self, factors: torch.Tensor, *weights: torch.Tensor) -> None:
-        self.n_layers = factors.numel()
+        self.n_layers = len(factors)
         self.factors = factors
         # All that a gradient can flow into, in the order of `learned_gradients`, the factors last.
         self.weight_tensors = (*weights, factors)
         self.learned = any(tensor.requires_grad for tensor in self.weight_tensors)
         # Numbers where they can be had: a Python float costs a layer nothing, on any device.
         self.factor_numbers: list[float] | None = None
-        if not values_are_unknown(factors) and (factors.is_cpu or not carries_derivative(factors)):
+        by_layer = factors.dim() == 1 and (factors.is_cpu or not carries_derivative(factors))
+        if by_layer and not values_are_unknown(factors):
             self.factor_numbers = factors.tolist()
         self._kept: dict[tuple[Any, ...], Any] = {}
 
@@ -62,12 +63,6 @@ class MemoryPlan(ABC):
     @abstractmethod
     def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
         """What `learned_gradients` gives, in float32 or float64; of weights by row only those of these rows."""
-
-    def resumed_sum(self, state: torch.Tensor, begin: int, position: Sequence[torch.Tensor]) -> HistorySum:
-        """From row `begin` on what `forward_sum` was there, for which the last state and its position are enough."""
-        resumed = self.forward_sum(state)
-        resumed.resume(begin, state.detach(), *position)
-        return resumed
 
     def plain_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
         """The same in plain operations, attached to the graph; with `top`, the adjoint sum."""
@@ -171,6 +166,25 @@ class ExactPlan(MemoryPlan):
         return ExactWeights(weights.matrix[skip:, skip:]) if skip else weights
 
 
+class MembersPlan(ExactPlan):
+    """For several shallow networks at once, [n_networks, …]: those in training have few states, too large to copy.
+
+    With an order for each network the matrix is [N, N, n_networks, 1, 1], the factors [N, n_networks, 1, 1].
+    """
+
+    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
+        def rows() -> list[Sequence[Any]]:
+            matrix = self._matrix if top is None else _transposed(self._matrix)
+            return matrix.tolist() if matrix.dim() == 2 else [row.unbind() for row in matrix.to(state).unbind()]
+
+        return PairwiseSum(self.kept(("rows", top is None, *kind_of(state)), rows))
+
+    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
+        earlier, later, steps = (torch.stack(list(each)).flatten(2) for each in (states, adjoints, changes))
+        rows = torch.einsum("jmn,kmn->mjk", later, earlier).tril().permute(1, 2, 0)
+        return rows[..., None, None], (later * steps).sum(2)[..., None, None]
+
+
 class CompressedPlan(MemoryPlan):
     """Near weights, and far ones as exponentials; `sums` says by which operations, see `choose_triton`."""
 
@@ -205,7 +219,7 @@ def kind_of(state: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _transposed(matrix: torch.Tensor) -> torch.Tensor:
-    return matrix.T.flip(0, 1)
+    return matrix.transpose(0, 1).flip(0, 1)
 
 
 def _widened(state: torch.Tensor, make: Callable[[torch.Tensor], HistorySum]) -> HistorySum:

@@ -181,8 +181,11 @@ class Memory(nn.Module):
         return by_triton and self._choice(state, n_layers)
 
     def _new_plan(self, state: torch.Tensor, n_layers: int, compress: bool, sums: str) -> MemoryPlan:
-        order = check_order(self.order, remedy=f"; {_LEARNED_REMEDY}")
-        steps = check_positive_tensor(self.step_size, "step_size", remedy=_LEARNED_REMEDY)
+        order, steps = self._order, self._steps  # checked when they were given
+        if self.learned_order is not None:
+            order = check_order(self.learned_order(), remedy=f"; {_LEARNED_REMEDY}")
+        if self.learned_steps is not None:
+            steps = check_positive_tensor(self.learned_steps(), "step_size", remedy=_LEARNED_REMEDY)
         order, steps = self._together(order, steps)
         order, steps = self._for(n_layers, order, "order"), self._for(n_layers, steps, "step_size")
         if self.is_residual:

@@ -285,13 +285,12 @@ class _Activation(nn.Module):
 
 
 def _layer(a: Architecture, operator: torch.Tensor, b: torch.Tensor | None) -> nn.Module:
-    copies = (_copied(operator), None if b is None else _copied(b))
-    if a.grid_shape is None:
-        layer: nn.Module = DenseLayer(*copies, a.activation)
-    else:
-        layer = StencilLayer(*copies, a.activation, grid_shape=a.grid_shape, operator=a.operator)
-    for parameter, original in zip(layer.parameters(recurse=False), (operator, b), strict=False):
-        parameter.requires_grad_(original is not None and original.requires_grad)
+    grid: Any = {} if a.grid_shape is None else {"grid_shape": a.grid_shape, "operator": a.operator}
+    kind: Any = StencilLayer if grid else DenseLayer
+    originals = [each for each in (operator, b) if each is not None]
+    layer = kind(_copied(operator), None if b is None else _copied(b), a.activation, **grid)
+    for parameter, original in zip(layer.parameters(recurse=False), originals, strict=True):
+        parameter.requires_grad_(original.requires_grad)
     return layer
 
 

@@ -164,21 +164,17 @@ class _RepeatedCalls:
         self._before: dict[int, dict[str, torch.Tensor]] = {}
 
     def __call__(self, j: int, *arguments: Any, **keywords: Any) -> Any:
-        if j not in self._before:
-            return self._first_call(j, *arguments, **keywords)
-        if not self._before[j]:
-            return self._layers[j](*arguments, **keywords)
-        return functional_call(self._layers[j], _copied(self._before[j]), arguments, keywords)
-
-    def _first_call(self, j: int, *arguments: Any, **keywords: Any) -> Any:
         layer = self._layers[j]
+        if j in self._before:
+            before = _copied(self._before[j])
+            return functional_call(layer, before, arguments, keywords) if before else layer(*arguments, **keywords)
         buffers = dict(layer.named_buffers())
-        copies, before = _copied(buffers), versions(buffers.values())
+        copies, written = _copied(buffers), versions(buffers.values())
         result = layer(*arguments, **keywords)
         after = dict(layer.named_buffers())
         replaced = any(after.get(name) is not buffer for name, buffer in buffers.items())
         # All of them: torch does not count what batch normalization writes, only that it counts batches.
-        self._before[j] = copies if replaced or versions(buffers.values()) != before else {}
+        self._before[j] = copies if replaced or versions(buffers.values()) != written else {}
         return result
 
 

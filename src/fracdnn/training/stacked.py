@@ -1,7 +1,8 @@
 """Several networks of one shape as one: their parameters stacked, so that a step of all costs little more than of one.
 
-`StackedNetworks` is what `FractionalNetwork` computes, for dense layers behind an input projection, with a leading axis
-for the networks; the networks' own parameters are views of it. `StackedMembers` are their samples, for `Epochs`.
+`StackedNetworks` goes forward and back as a network does by hand, for dense layers behind an input projection, with a
+leading axis for the networks; the networks' own parameters are views of it. `StackedMembers` are their samples, for
+`Epochs`.
 """
 
 from collections.abc import Sequence
@@ -10,17 +11,20 @@ from typing import Any
 import torch
 from torch.nn.functional import log_softmax
 
-from fracdnn.caputo.weights import l1_step_factor, memory_matrix
-from fracdnn.memory import MemorylessPlan
+from fracdnn.caputo.weights import quick_memory_matrix, step_factor
+from fracdnn.memory.plan import MembersPlan
 from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.architecture import Weights
+from fracdnn.nn.engines.by_hand import MatmulLayers, Walk
 from fracdnn.nn.learned import orders_from
-from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 from fracdnn.training.objective import Objective
 from fracdnn.training.records import Record
 from fracdnn.training.run import State
 from fracdnn.training.task import Task
 
 _RAW_ORDER = "memory.learned_order.raw"
+# As in `Weights`.
+_WEIGHTS = ("K", "b", "W", "input_weight", "input_bias")
 _DECAYED = {"W": "decay_output", "K": "decay", "input_weight": "decay"}
 # Axes that are the other way round in memory.
 _LAYOUT = {"K": (0, 1), "b": (0, 1), "input_weight": (1, 2)}
@@ -46,9 +50,8 @@ def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
 class StackedNetworks:
     """The parameters of all, [n_networks, …], in the order in which each network has them, and their `gradients`.
 
-    Forward, then `back` by hand. A small product is half as fast with its right factor transposed, so the input
-    projection lies in memory as it is multiplied, and the matrices of a layer lie next to each other. Gradients lie as
-    their parameters do, which the fused Adam takes for granted.
+    The matrices of a layer lie next to each other in memory, and gradients as their parameters do, which the fused Adam
+    takes for granted.
     """
 
     def __init__(self, networks: Sequence[FractionalNetwork]) -> None:
@@ -60,12 +63,14 @@ class StackedNetworks:
             first, second = _LAYOUT.get(name, (0, 0))
             stacked = torch.stack([each.detach() for each in own]).transpose(first, second)
             self.parameters.append(stacked.contiguous().transpose(first, second))
-        self.gradients = [torch.empty_like(each) for each in self.parameters]
+        self.gradients: list[torch.Tensor] = []
         for place, own in enumerate(self._own):
             for one, stacked in zip(own, self.parameters, strict=True):
                 one.data = stacked[place]
         self._step_size = self._memory.step_size.to(networks[0].W.device)  # a CUDA graph can hold no copying
-        self._fixed = None if self._memory.learned_order is not None else self._fixed_weights(networks[0].W)
+        is_fixed, like, n_layers = self._memory.is_fixed, networks[0].W, self.architecture.n_layers
+        plan = self._memory.plan(like, n_layers, compress=False) if is_fixed else None
+        self._fixed = plan and MembersPlan(plan.factors, plan.matrix())
 
     def constants(self) -> object:
         """What a call reads beside the parameters."""
@@ -80,88 +85,28 @@ class StackedNetworks:
     @torch.no_grad()
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs [n_networks, n, n_outputs] of samples [n_networks, n, n_features]."""
-        of, a = dict(zip(self.names, self.parameters, strict=True)), self.architecture
-        weights, factor = self._fixed or self._learned_weights(of[_RAW_ORDER], x.dtype)
-        argument = torch.baddbmm(of["input_bias"].unsqueeze(1), x, of["input_weight"].transpose(1, 2))
-        y = ACTIVATIONS[a.input_activation](argument)
-        # Of the projection and each layer the argument of the activation and its value.
-        self._x, self._states, self._kept = x, [y], [(argument, y)]
-        right = of["K"].transpose(2, 3).contiguous()
-        is_kept = self._fixed is None or SLOPES[a.activation].keeps_value
-        for b, K, row in zip(of["b"].unsqueeze(2).unbind(1), right.unbind(1), weights, strict=True):
-            argument = torch.baddbmm(b, y, K)
-            change = ACTIVATIONS[a.activation](argument)
-            self._kept.append((argument, change))
-            y = change * factor if is_kept else change.mul_(factor)
-            for weight, state in zip(row, self._states, strict=False):
-                _add(y, weight, state)
-            self._states.append(y)
-        return torch.bmm(y, of["W"].transpose(1, 2))
+        of = dict(zip(self.names, self.parameters, strict=True))
+        self._plan = self._fixed or self._learned_plan(of[_RAW_ORDER])
+        self._walk = Walk(MatmulLayers, self.architecture, self._plan, Weights(*(of[name] for name in _WEIGHTS)))
+        return self._walk.outputs(x)
 
     @torch.no_grad()
     def back(self, cotangent: torch.Tensor) -> None:
         """The gradients, from those of the outputs of the last call."""
-        of, a = dict(zip(self.names, self.parameters, strict=True)), self.architecture
-        into = dict(zip(self.names, self.gradients, strict=True))
-        weights, factor = self._fixed or self._last_learned
-        n_layers, states, layers = a.n_layers, self._states, of["K"].unbind(1)
-        into_K, into_b = into["K"].unbind(1), into["b"].unbind(1)
-        torch.bmm(cotangent.transpose(1, 2), states[-1], out=into["W"])
-        adjoints = {n_layers: torch.bmm(cotangent, of["W"])}
-        for j in reversed(range(n_layers)):
-            cotangent = _back(a.activation, adjoints[j + 1], self._kept[j + 1])
-            cotangent = cotangent * factor if cotangent is adjoints[j + 1] else cotangent.mul_(factor)
-            torch.bmm(cotangent.transpose(1, 2), states[j], out=into_K[j])
-            torch.sum(cotangent, 1, out=into_b[j])
-            adjoints[j] = torch.bmm(cotangent, layers[j])
-            for later in range(j + 1, n_layers + 1):
-                _add(adjoints[j], weights[later - 1][j], adjoints[later])
-        cotangent = _back(a.input_activation, adjoints[0], self._kept[0])
-        torch.bmm(self._x.transpose(1, 2), cotangent, out=into["input_weight"].transpose(1, 2))
-        torch.sum(cotangent, 1, out=into["input_bias"])
-        if self._fixed is None:
-            self._back_to_orders(into[_RAW_ORDER], adjoints)
-
-    def _fixed_weights(self, like: torch.Tensor) -> tuple[Sequence[Sequence[Any]], Any]:
-        """The memory's own: of state k in layer j, and the step factor."""
-        plan = self._memory.plan(like, self.architecture.n_layers, compress=False)
-        without = isinstance(plan, MemorylessPlan)
-        matrix = torch.eye(plan.n_layers) if without else plan.weight_tensors[0]
-        return matrix.tolist(), float(plan.factors[0])
+        weights: list[Any] = list(self._walk.back(cotangent)[1:])
+        found, memory = dict(zip(_WEIGHTS, weights, strict=False)), weights[len(_WEIGHTS) :]
+        if memory:
+            found[_RAW_ORDER] = torch.autograd.grad(self._plan.weight_tensors, self._raw, memory)[0]
+        self.gradients = [found[name] for name in self.names]
 
     @torch.enable_grad()
-    def _learned_weights(self, raw: torch.Tensor, dtype: torch.dtype) -> tuple[Sequence[Sequence[Any]], Any]:
-        """The same of each network, [n_networks, 1, 1], and the graph of its order."""
-        raw = raw.detach().requires_grad_()
-        orders = orders_from(raw).reshape(-1)
-        matrices = torch.stack([memory_matrix(order, self.architecture.n_layers) for order in orders]).to(dtype)
-        factor = l1_step_factor(orders, self._step_size).reshape(-1, 1, 1).to(dtype)
-        self._graph = raw, matrices, factor
-        rows = matrices.detach()[..., None, None].unbind(1)
-        self._last_learned = [row.unbind(1) for row in rows], factor.detach()
-        return self._last_learned
-
-    def _back_to_orders(self, into: torch.Tensor, adjoints: dict[int, torch.Tensor]) -> None:
-        raw, matrices, factor = self._graph
-        by_weight, by_factor = torch.zeros_like(matrices), torch.zeros_like(factor)
-        for j, (_, change) in enumerate(self._kept[1:]):
-            by_factor += (adjoints[j + 1] * change).sum((1, 2), keepdim=True)
-            for k, state in enumerate(self._states[: j + 1]):
-                by_weight[:, j, k] = (adjoints[j + 1] * state).sum((1, 2))
-        into.copy_(torch.autograd.grad((matrices, factor), raw, (by_weight, by_factor))[0])
-
-
-def _add(total: torch.Tensor, weight: Any, state: torch.Tensor) -> None:
-    """In place; a weight is a number, or one for each network."""
-    if isinstance(weight, torch.Tensor):
-        total.addcmul_(weight, state)
-    elif weight:
-        total.add_(state, alpha=weight)
-
-
-def _back(activation: Any, cotangent: torch.Tensor, kept: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    slope = SLOPES[activation]
-    return slope.back(cotangent, kept[slope.keeps_value])
+    def _learned_plan(self, raw: torch.Tensor) -> MembersPlan:
+        """With weights [N, N, n_networks, 1, 1] and factors [N, n_networks, 1, 1], on the graph of the orders."""
+        self._raw, n_layers = raw.detach().requires_grad_(), self.architecture.n_layers
+        orders = orders_from(self._raw).reshape(-1)
+        matrices = torch.stack([quick_memory_matrix(order, n_layers) for order in orders], dim=-1)
+        factors = step_factor(orders, self._step_size).expand(n_layers, -1)
+        return MembersPlan(factors[..., None, None], matrices[..., None, None])
 
 
 class StackedMembers:

@@ -4,6 +4,9 @@ Autograd needs about as long from one operation to the next as a table's network
 few hundred rows, layers of some tens of features. A dense layer goes back by one slope and two products, and the memory
 by the transposed sum of `fracdnn.memory`. The sums and products are those of autograd. Other engines bring `Layers` of
 their own and share the rest.
+
+`Walk` and `MatmulLayers` also take several networks of one shape at once: samples and weights with one more axis, the
+first, and vectors as biases. `fracdnn.training.stacked` trains members so.
 """
 
 import math
@@ -63,7 +66,21 @@ def feature_biases(K: torch.Tensor, b: torch.Tensor | None) -> Sequence[torch.Te
     """The biases of each layer, a number for each feature; contiguous, as kernels read them."""
     if b is None:
         return [None] * len(K)
+    if b.dim() == 3:
+        return b.unbind(1)
     return (b if b.dim() == 2 else b.unsqueeze(1).expand(K.shape[:2])).contiguous().resolve_neg().unbind()
+
+
+def _affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+    """K y + b for rows y; of several networks, each with its own. Small products like their right factor contiguous."""
+    if K.dim() == 2 or b is None:
+        return linear(y, K, b)
+    return torch.baddbmm(b.unsqueeze(1), y, K.mT.contiguous())
+
+
+def _product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """`left @ right`, less the time that torch takes to find out how many axes they have."""
+    return torch.mm(left, right, out=out) if left.dim() == 2 else torch.bmm(left, right, out=out)
 
 
 class MatmulLayers(Layers):
@@ -80,8 +97,8 @@ class MatmulLayers(Layers):
         y = history.first(y0)
         # Of each layer its input, what its slope needs, and what it gave where weights of the memory are learned.
         self._states, self._kept, self._changes = [y], [], []
-        for j, K in enumerate(self._K.unbind()):
-            argument = linear(y, K, biases[j])
+        for j, K in enumerate(self._K.unbind(-3)):
+            argument = _affine(y, K, biases[j])
             change = activation(argument)
             self._kept.append(change if keeps_value else argument)
             if self._plan.learned:
@@ -91,24 +108,23 @@ class MatmulLayers(Layers):
         return y
 
     def back(self, cotangent: torch.Tensor) -> LayerGradients:
-        n_layers, slope, learned = len(self._K), self._slope.back, self._plan.learned
-        grad_K, operators = torch.empty_like(self._K), self._K.unbind()
+        n_layers, slope, learned = self._plan.n_layers, self._slope.back, self._plan.learned
+        grad_K, operators = torch.empty_like(self._K), self._K.unbind(-3)
         grad_b = None if self._b is None else torch.empty_like(self._b)
+        into_K, into_b = grad_K.unbind(-3), None if grad_b is None else grad_b.unbind(-2 if grad_b.dim() > 1 else 0)
         adjoint, factors = self._plan.adjoint_sum(n_layers, cotangent), self._plan.scales(cotangent)
-        adjoints = [adjoint.first(cotangent)]
-        cotangent = adjoints[0] * factors[-1]
+        state, adjoints = adjoint.first(cotangent), []
         for n, j in enumerate(reversed(range(n_layers)), 1):
-            cotangent = slope(cotangent, self._kept[j])
-            torch.mm(cotangent.T, self._states[j], out=grad_K[j])
-            if grad_b is not None:
-                torch.sum(cotangent, 0 if grad_b.dim() == 2 else (0, 1), out=grad_b[j])
-            cotangent = cotangent @ operators[j]
-            state = adjoint.advance(n, cotangent, 1.0)
-            cotangent = state * factors[j - 1] if j else state
-            if learned and j:
+            if learned:
                 adjoints.append(state)
+            cotangent = slope(state, self._kept[j])
+            cotangent = cotangent * factors[j] if cotangent is state else cotangent.mul_(factors[j])
+            _product(cotangent.mT, self._states[j], out=into_K[j])
+            if into_b is not None:
+                torch.sum(cotangent, -2 if into_b[j].dim() else (0, 1), out=into_b[j])
+            state = adjoint.advance(n, _product(cotangent, operators[j]), 1.0)
         memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes) if learned else ()
-        return LayerGradients(cotangent, grad_K, grad_b, memory)
+        return LayerGradients(state, grad_K, grad_b, memory)
 
 
 class Walk:
@@ -123,12 +139,12 @@ class Walk:
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
         """W Y_N."""
         self._last = self._layers.forward(self._project(x))
-        return self._last @ self._weights.W.T
+        return _product(self._last, self._weights.W.mT)
 
     def back(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Gradients of x, of all weights, and of the memory's weights where they are learned."""
-        W = cotangent.T @ self._last
-        found = self._layers.back(cotangent @ self._weights.W)
+        W = _product(cotangent.mT, self._last)
+        found = self._layers.back(_product(cotangent, self._weights.W))
         x, *projection = self._back_to_input(found.start)
         return (x, *Weights(found.K, found.b, W, *projection), *found.memory)
 
@@ -148,7 +164,7 @@ class Walk:
         self._x = x
         if self._weights.input_weight is None:
             return x
-        argument = linear(x, self._weights.input_weight, self._weights.input_bias)
+        argument = _affine(x, self._weights.input_weight, self._weights.input_bias)
         value = self._activation(argument)
         self._kept = value if self._slope.keeps_value else argument
         return value
@@ -159,7 +175,8 @@ class Walk:
         if weight is None:
             return cotangent, None, None
         cotangent = self._slope.back(cotangent, self._kept)
-        return cotangent @ weight if self._x.requires_grad else None, cotangent.T @ self._x, cotangent.sum(0)
+        of_weight = _product(self._x.mT, cotangent).mT if weight.dim() == 3 else _product(cotangent.mT, self._x)
+        return cotangent @ weight if self._x.requires_grad else None, of_weight, cotangent.sum(-2)
 
 
 def run(

@@ -8,11 +8,6 @@ No layer has more memory than its state and one more tensor, which holds K y, th
 back uses that up, so that going back once more computes the layers again.
 """
 
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache
-
 import torch
 
 from fracdnn.memory import MemoryPlan
@@ -52,66 +47,21 @@ class TritonWideLayers(Layers):
         n_layers, operators = len(self._K), self._K.unbind()
         grad_K, grad_b = torch.empty_like(self._K), None if self._b is None else torch.empty_like(self._b)
         adjoint, end = _by_triton(self._plan.adjoint_sum(n_layers, cotangent)), n_layers
-        with _Aside(cotangent.device) as aside:
-            while blocks:
-                states, values = blocks.pop()
-                begin = end - len(values)
-                for j in reversed(range(begin, end)):
-                    value, factor = values[j - begin], self._factors[j]
-                    if j == n_layers - 1:
-                        value.copy_(SLOPES[self._activation].back(factor * adjoint.first(cotangent), value))
-                    else:
-                        adjoint.retreat_layer(n_layers - 1 - j, cotangent, factor, value, self._activation)
-                    cotangent = value @ operators[j]
-                with aside.reading(states, values):
-                    torch.bmm(values.mT, states, out=grad_K[begin:end])
-                    if grad_b is not None:
-                        torch.sum(values, 1 if grad_b.dim() == 2 else (1, 2), out=grad_b[begin:end])
-                end = begin
+        while blocks:
+            states, values = blocks.pop()
+            begin = end - len(values)
+            for j in reversed(range(begin, end)):
+                value, factor = values[j - begin], self._factors[j]
+                if j == n_layers - 1:
+                    value.copy_(SLOPES[self._activation].back(factor * adjoint.first(cotangent), value))
+                else:
+                    adjoint.retreat_layer(n_layers - 1 - j, cotangent, factor, value, self._activation)
+                cotangent = value @ operators[j]
+            torch.bmm(values.mT, states, out=grad_K[begin:end])
+            if grad_b is not None:
+                torch.sum(values, 1 if grad_b.dim() == 2 else (1, 2), out=grad_b[begin:end])
+            end = begin
         return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, ())
-
-
-class _Aside:
-    """Operations that nobody waits for before the end, on a stream of their own: products beside what reads memory.
-
-    What they read is held until they have read it: who goes on waits for those before the last, which have most likely
-    ended, so that their memory can be had again. The end comes with an error, too: what they write must not be given to
-    others before.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._stream = _stream(device) if device.type == "cuda" else None
-        self._held: deque[tuple[torch.cuda.Event, tuple[torch.Tensor, ...]]] = deque()
-
-    def __enter__(self) -> "_Aside":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._wait_for_all_but(0)
-
-    @contextmanager
-    def reading(self, *tensors: torch.Tensor) -> Iterator[None]:
-        """Around operations that read these tensors."""
-        if self._stream is None:
-            yield
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
-        try:
-            with torch.cuda.stream(self._stream):
-                yield
-        finally:
-            self._held.append((self._stream.record_event(), tensors))
-        self._wait_for_all_but(1)
-
-    def _wait_for_all_but(self, last: int) -> None:
-        while len(self._held) > last:
-            ended, (read, *_) = self._held.popleft()
-            torch.cuda.current_stream(read.device).wait_event(ended)
-
-
-@lru_cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
 
 
 def _by_triton(made: object) -> TritonCompressedSum:
