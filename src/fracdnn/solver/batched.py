@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
 from fracdnn.solver.batched_panels import BatchedPanels
-from fracdnn.solver.batched_search import BatchedSearch, Found, Outputs, merged
+from fracdnn.solver.batched_search import BatchedSearch, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
 from fracdnn.solver.grids import ROUNDING, Spacing
 from fracdnn.solver.panel_search import count_for
@@ -81,9 +81,10 @@ class _Batch:
 
 
 def solve_mapped(
-    solve: Callable[..., Any], mapping: Mapping, func: Callable[..., Any], y0: Any, t: Any, order: Any, **rest: Any
+    solve: Callable[..., Any], mapping: Mapping, func: Callable[..., Any], y0: Any, t: Any, order: Any, rest: Any
 ) -> Solution:
     """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself."""
+    options = dict(zip(("rtol", "atol", "options", "trajectory"), rest, strict=True))
     times = t if isinstance(t, torch.Tensor) and t.is_floating_point() else check_numbers(t, "t")
     start, times, orders = _each(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
     with mapping.left() as inner:
@@ -92,8 +93,8 @@ def solve_mapped(
             with inner.entered():
                 return _each(inner.whole, func(inner.mapped(time), _each(inner.mapped, state)))
 
-        found = solve(of_all, start, times, order=orders, batched=True, info=True, **rest)
-    return replace(found, states=_each(partial(mapping.mapped, dim=1 if rest["trajectory"] else 0), found.states))
+        found = solve(of_all, start, times, order=orders, batched=True, info=True, **options)
+    return replace(found, states=_each(partial(mapping.mapped, dim=1 if options["trajectory"] else 0), found.states))
 
 
 def _each(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
@@ -122,24 +123,24 @@ def solve_batched(
     scheme = BatchedPanels(problem, batch.weights(problem.orders.detach()), begins.detach(), batch.clock_dtype)
     outputs = Outputs(batch.elapsed.detach())
     search = BatchedSearch(scheme, batch.tolerances, outputs, stops.detach(), spacing.max_step, sensitive=wanted)
-    found = search.run()
+    search.run()
     problem.max_evaluations = math.inf  # samples alone count their own
     if wanted:
         outputs = Outputs(batch.elapsed)
-        if bool(found.done.any()):
+        if not bool(search.failed.all()):
             walk = BatchedPanels(problem, batch.weights(problem.orders), begins, batch.clock_dtype)
-            _walk(walk, found, _moved(found.nodes, stops), outputs, checkpoint=rare["checkpoint"])
+            _walk(walk, search, _moved(search.nodes, stops), outputs, checkpoint=rare["checkpoint"])
     states = outputs.states(problem.value)  # [B, T, d]
     # A state that nobody noted would be NaN: such a sample is solved alone as well.
-    found.done = found.done & ~states.detach().isnan().flatten(1).any(1)
-    states, status = _replaced(states, torch.nonzero(~found.done)[:, 0].tolist(), batch, solve_one, rare)
+    failed = search.failed[:, 0] | states.detach().isnan().flatten(1).any(1)
+    states, status = _replaced(states, torch.nonzero(failed)[:, 0].tolist(), batch, solve_one, rare)
     states = states.transpose(0, 1)
     return Solution(
         problem.states.unpack(states if trajectory else states[-1]),
         "collocation",
-        torch.where(found.done[:, None], begins.detach() + found.nodes, math.nan),
-        torch.where(found.done, found.counts, 0),
-        found.n_rejected,
+        torch.where(failed[:, None], math.nan, begins.detach() + search.nodes),
+        torch.where(failed, 0, search.counts[:, 0]),
+        search.rejected[:, 0],
         problem.n_evaluations,
         status,
     )
@@ -154,15 +155,17 @@ def _moved(nodes: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
     return torch.where(shares == 1.0, end, begin + shares * (end - begin))
 
 
-def _walk(scheme: BatchedPanels, found: Found, nodes: torch.Tensor, outputs: Outputs, *, checkpoint: bool) -> None:
+def _walk(
+    scheme: BatchedPanels, found: BatchedSearch, nodes: torch.Tensor, outputs: Outputs, *, checkpoint: bool
+) -> None:
     """Over the panels that were found, with a graph. A sample at its end goes on solving its last panel."""
-    done, counts = found.done[:, None], found.counts[:, None]
-    last, memory = (counts - 1).clip(min=0), scheme.start()
+    done, counts = ~found.failed, found.counts
+    last, memory, guesses = (counts - 1).clip(min=0), scheme.start(), torch.stack(found.guesses)
     for number in range(int(counts[done].max())):
         active = done & (number < counts)
         place = torch.where(done, last.clip(max=number), 0)
         begin, end = (nodes.gather(1, place + later) for later in (0, 1))
-        guess = found.guesses[place[:, 0], torch.arange(len(nodes), device=place.device)]
+        guess = guesses[place[:, 0], torch.arange(len(nodes), device=place.device)]
         guess = torch.where(done[..., None], guess, scheme.problem.value.detach()[:, None])
         end = torch.where(done, end, begin + scheme.shortest)
 

@@ -36,19 +36,17 @@ class Outputs:
     ) -> None:
         """Those inside of the panels that samples [B, 1] have taken, up to their ends [B, 1] where others begin."""
         wanted, bounds = self.elapsed.detach(), torch.cat([panel.begin, ends], dim=1).detach()
-        first, last = torch.searchsorted(wanted, bounds, right=True).unbind(1)
-        counts = torch.where(taken[:, 0], last - first, 0)
-        most = int(counts.max())
-        if not most:
+        place = torch.arange(wanted.shape[1], device=wanted.device)
+        first, last = torch.searchsorted(wanted, bounds, right=True).split(1, dim=1)
+        place = first + place[: int(torch.where(taken, last - first, 0).max())]
+        if not place.shape[1]:
             return
-        offsets = torch.arange(most, device=counts.device)
-        inside = offsets < counts[:, None]
-        place = (first[:, None] + offsets).clip(max=wanted.shape[1] - 1)
+        inside, place = taken & (place < last), place.clip(max=wanted.shape[1] - 1)
         times = torch.where(inside, self.elapsed.gather(1, place), ends)
-        found = scheme.between(memory, panel, times)
-        at_end = (times.detach() == ends.detach())[..., None]
-        found = torch.where(at_end, panel.states[:, -1:], found)
-        sample = torch.arange(len(counts), device=counts.device)[:, None].expand_as(place)
+        # The end of a solve is that of its last panel; other times move apart from panels.
+        at_end = (inside & (place == wanted.shape[1] - 1))[..., None]
+        found = torch.where(at_end, panel.states[:, -1:], scheme.between(memory, panel, times))
+        sample = torch.arange(len(wanted), device=wanted.device)[:, None]
         self._places.append((sample * wanted.shape[1] + place)[inside])
         self._states.append(found[inside])
 
@@ -63,24 +61,13 @@ class Outputs:
         return flat.index_copy(0, torch.cat(self._places), torch.cat(self._states)).reshape(whole.shape)
 
 
-@dataclass
-class Found:
-    """Nodes [B, P + 1] from the starts on, each sample's last one repeated; the states of each panel [P, B, m, d]; and
-    of samples [B]: how many panels they take, which of them were found, and panels given up.
-    """
-
-    nodes: torch.Tensor
-    guesses: torch.Tensor
-    counts: torch.Tensor
-    done: torch.Tensor
-    n_rejected: torch.Tensor
-
-
 class BatchedSearch:
     """Each sample's panels, one try of all samples at a time.
 
     Panels end at `stops` [B, K + 1], breakpoints and the end. With `sensitive`, derivatives are to be as good as
-    states, and the panels are walked over again; without, outputs are noted on the way.
+    states, and the panels are walked over again; without, outputs are noted on the way. What is found are `nodes`
+    [B, P + 1] from the starts on, each sample's last one repeated; `guesses`, the states [B, m, d] of each panel; and
+    of samples [B, 1] how many panels they take, `counts`, how many were `rejected`, and which samples `failed`.
     """
 
     def __init__(
@@ -103,22 +90,23 @@ class BatchedSearch:
         self._now = self._end = self._origin = torch.zeros_like(self._span)  # the last is that of the last start
         self._first_output, self._stop = self._after(self._elapsed), self._after(stops)
         self._active = self._first = torch.ones_like(self._span, dtype=torch.bool)
-        self._failed = self._again = self._settled = ~self._active
-        self._taken = self._rejected = torch.zeros_like(self._span, dtype=torch.long)
+        self.failed = self._again = self._settled = ~self._active
+        self.counts = self.rejected = torch.zeros_like(self._span, dtype=torch.long)
         self._panel: Any = None
         self._nodes = [self._now]
-        self._guesses: list[torch.Tensor] = []
+        self.guesses: list[torch.Tensor] = []
+
+    @property
+    def nodes(self) -> torch.Tensor:
+        return torch.cat(self._nodes, dim=1)
 
     @torch.no_grad()
-    def run(self) -> Found:
+    def run(self) -> None:
         """Until each sample is at its end, or left; or until func was called as often as it may be."""
         try:
             self._walk()
         except OutOfEvaluationsError:
             self._give_up(self._active)
-        guesses = torch.stack(self._guesses) if self._guesses else self._span
-        counts = (each.squeeze(1) for each in (self._taken, ~self._failed, self._rejected))
-        return Found(torch.cat(self._nodes, dim=1), guesses, *counts)
 
     def _walk(self) -> None:
         first = self._errors.first_times(self._span).amin(1, keepdim=True)
@@ -142,15 +130,15 @@ class BatchedSearch:
             step = step * torch.minimum(torch.maximum(factor, floor), torch.where(good, growth, 0.9))
             growth = torch.where(good, PanelSearch.growth, 1.0)
             self._again = torch.where(good, False, self._again | moves)
-            self._rejected = self._rejected + (moves & ~good)
+            self.rejected = self.rejected + (moves & ~good)
             restarted = self._accept(good)
             afresh = torch.minimum(FIRST_STEP * (self._stop - self._now), self._fades_until())
             step = torch.where(restarted, afresh, step)
-            usual = float(torch.quantile((self._taken + self._rejected).double(), 0.9))
+            usual = float(torch.quantile((self.counts + self.rejected).double(), 0.9))
             self._give_up(self._active & (tries > _MOST_TRIES * usual + _MORE_TRIES))
 
     def _give_up(self, which: torch.Tensor) -> None:
-        self._failed, self._active = self._failed | which, self._active & ~which
+        self.failed, self._active = self.failed | which, self._active & ~which
 
     def _may_jump(self) -> torch.Tensor:
         """Where func may jump on the panel that is tried."""
@@ -218,7 +206,7 @@ class BatchedSearch:
         spent = (errors.spent / self._tolerances.scale(self._panel.states[:, -1:])).amax(1, keepdim=True)
         unknown = errors.are_rounding().any(1, keepdim=True)
         self._give_up(good & (unknown | (at_output & ~(spent <= MOST_SPENT))))
-        good = good & ~self._failed
+        good = good & ~self.failed
         self._settled = self._settled | at_output
         if bool(good.any()):
             self._keep(good)
@@ -250,15 +238,15 @@ class BatchedSearch:
         """Nodes and states of the panels taken, each at its own number; and the outputs in them."""
         if not self._sensitive:
             self._outputs.note(self._scheme, self._memory, self._panel, self._end, good)
-        while len(self._guesses) <= int(self._taken[good].max()):
-            self._guesses.append(torch.zeros_like(self._panel.states))
+        while len(self.guesses) <= int(self.counts[good].max()):
+            self.guesses.append(torch.zeros_like(self._panel.states))
             self._nodes.append(self._nodes[-1].clone())
-        for number in torch.unique(self._taken[good]).tolist():
-            which = good & (self._taken == number)
-            self._guesses[number][which[:, 0]] = self._panel.states[which[:, 0]]
+        for number in torch.unique(self.counts[good]).tolist():
+            which = good & (self.counts == number)
+            self.guesses[number][which[:, 0]] = self._panel.states[which[:, 0]]
             for later in self._nodes[number + 1 :]:
                 later[which] = self._end[which]
-        self._taken = self._taken + good
+        self.counts = self.counts + good
 
 
 def _may_grow(matrices: torch.Tensor, orders: torch.Tensor) -> torch.Tensor:

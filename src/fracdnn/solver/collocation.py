@@ -92,9 +92,8 @@ class PanelScheme:
         """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
         if self._forgets:
             return memory.state[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
-        total = self._value[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
-        if self._velocity is not None:
-            total = total + cast(elapsed, total)[..., None] * self._velocity[:, None]
+        own = cast(elapsed, self._value)[..., None]
+        total = self._value[:, None] + own * (0.0 if self._velocity is None else self._velocity[:, None])
         if memory.slopes is not None:
             scaled = self.weights.later((elapsed - begin) / memory.length)
             total = total + cast(scaled * memory.length[..., None] ** self._orders, total) @ memory.slopes

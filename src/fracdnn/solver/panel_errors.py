@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from fracdnn.caputo.weights import gamma
-from fracdnn.solver.arrays import Array, as_numpy, cast, library, norm
+from fracdnn.solver.arrays import Array, as_kind, cast, library, norm
 from fracdnn.solver.collocation import Memory, Panel, PanelScheme
 from fracdnn.solver.convergence import sizes
 from fracdnn.solver.jacobians import slopes_along
@@ -48,8 +48,7 @@ class Enough:
     def __call__(self, states: Array) -> Array:
         allowed = self.tolerances.scale(states)
         if self.goal is not None:
-            mixed = isinstance(self.goal, torch.Tensor) and not isinstance(states, torch.Tensor)
-            allowed = library(states).minimum(allowed, as_numpy(self.goal) if mixed else self.goal)
+            allowed = library(states).minimum(allowed, as_kind(self.goal, states))
         return library(states).maximum(_ENOUGH * allowed, self.rounding * sizes(states))
 
 
@@ -80,7 +79,7 @@ class PanelErrors:
         self.allowed = self.largest  # the error, of the panel tried last
         # What is left, at the next output, of the error of the panel tried last, and of those taken so far.
         self.left = self.spent = self.reach
-        self.steepness = 0.0 * self.largest[:, :1]  # the power of 1/t with which func grows to a start
+        self.steepness = self.reach  # the power of 1/t with which func grows to a start
 
     def first_times(self, span: Array) -> Array:
         """As long as the slopes at the start would take to undo the states, [G, d]; NaN where a slope is."""
@@ -126,11 +125,16 @@ class PanelErrors:
             # Where func jumps on the panel, states do not go on however short it is; but memory forgets them.
             local = (JUMP_CAUTION * kept * share ** (1.0 - orders)).clip(max=1.0)
             local = of.where(~first, of.where(fading.part < 1.0, local, 1.0), 0.0)
-            broken = local * _without(gap, None if noise is None else self._seen_mass(panel, length) * noise)
             # A jump of func before the first point: slopes do not go on from the panel before.
             jump = abs(cast(scheme.to_begin, panel.slopes) @ panel.slopes - memory.slopes[:, -1:])[:, 0]
+            broken = gap
+            if noise is not None:
+                continued = _CONTINUED * noise
+                broken = of.where(gap <= self._seen_mass(panel, length) * continued, 0.0, gap)
+                jump = of.where(jump <= continued, 0.0, jump)
+            broken = local * broken
             seen = self._seen_mass(panel, length * float(scheme.points.places[0]))
-            error = of.maximum(error, of.maximum(local * seen * _without(jump, noise), _CONTINUITY * broken))
+            error = of.maximum(error, of.maximum(local * seen * jump, _CONTINUITY * broken))
         self.left = orders * share * kept * error
         factor, wait = of.where(unstable, 1.0, fading.factor), of.where(unstable, 0.0, fading.wait)
         error, largest = factor * error + moving, sizes(panel.states)
@@ -146,7 +150,8 @@ class PanelErrors:
                 of_start = of.maximum(of_start, of.where(other_root, _OF_ROOT * gap, 0.0))
                 error = of.where(close, of.maximum(error, of_start), error)
                 # From a steep start the solution grows, or falls: the first output will tell.
-                largest = of.where(close & (self.steepness > STEEP_START), self.reach, largest)
+                is_steep = (self.steepness > STEEP_START).any(1)[:, None]
+                largest = of.where(close & is_steep, self.reach, largest)
         self.allowed = scale = self._tolerances.scale(largest[:, None])
         near = (length > _NEAR_START * since) & counts
         if self._sensitive and bool((near & self._meets(error, largest)).any()):
@@ -181,7 +186,7 @@ class PanelErrors:
         finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * late
         shares = [_RATIO**-number for number in range(1, _COUNT + 1) if shortest * _RATIO**-number > finest]
         if len(shares) < 3:
-            return 0.0 * self.reach, 0.0 * self.steepness
+            return 0.0 * self.reach, 0.0 * self.reach
         # Between the start and the first point the state goes like t^order.
         elapsed, base = interval * scheme.numbers(shares), memory.state[:, None]
         powers = cast((elapsed / interval)[..., None] ** orders.clip(max=1.0)[..., None], base)
@@ -195,7 +200,7 @@ class PanelErrors:
         at_end = abs(self._after(seen))[:, -1]
         distance = of.where(orders > 1.0, self._span, of.maximum(of.minimum(wait, self._span), length))
         found = at_end * self._mass * orders * (distance / self._span) ** (orders - 1.0) / self._span
-        return found, of.amax(steepness, 1)[:, None]
+        return found, steepness
 
     def _of_derivatives(self, panel: Panel) -> Array:
         """What derivatives of the solution miss, by a parameter that scales func: func's own along the states; [G, d].
@@ -210,11 +215,6 @@ class PanelErrors:
         missed = self._mass * scheme.points.tail(scheme.own_kind(along))
         missed = cast(library(missed).where(abs(missed) < math.inf, missed, 0.0), panel.states)
         return _OF_SLOPES * abs(self._after(missed[:, None] + 0.0 * panel.states))[:, -1]
-
-
-def _without(gap: Array, noise: Array | None) -> Array:
-    """A gap, 0 where it may come of noise."""
-    return gap if noise is None else library(gap).where(gap <= _CONTINUED * noise, 0.0, gap)
 
 
 def _missed_integral(times: Array, slopes: Array, taken: Array) -> tuple[Array, Array]:

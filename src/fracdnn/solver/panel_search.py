@@ -74,7 +74,8 @@ class PanelSearch(Search):
         """As long as the slope at the start would take to undo the state, in the component that is quickest."""
         if self.now > 0.0:
             return super().first_step(span)
-        quickest = float(self._errors.first_times(span).min())
+        times = self._errors.first_times(span)
+        quickest = float(times.min()) if times.numel() else span
         if math.isnan(quickest):
             self.problem.check_slope(self.begin.to(self._scheme.clock_dtype), self.problem.value.detach())
         return quickest

@@ -53,11 +53,11 @@ class Points:
         """[G, K + 1, d]: what a panel with slopes [G, m, d] of float64 adds to the modes at its end."""
         x, coefficients = rates * length, self.to_legendre @ slopes
         if x.ndim == 1:
-            fresh = exponential_moments(x, self.count) @ coefficients
+            fresh = exponential_moments(x, len(self.places)) @ coefficients
         else:  # on a CPU in parts that its caches hold
             rows = max(_CACHED // len(rates), 1) if x.device.type == "cpu" else len(x)
             parts = zip(x.split(rows), coefficients.split(rows), strict=True)
-            fresh = torch.cat([exponential_moments(each, self.count) @ own for each, own in parts])
+            fresh = torch.cat([exponential_moments(each, len(self.places)) @ own for each, own in parts])
         duration = length[..., None]
         of_t = duration * (coefficients[:, :1] / 2.0 - coefficients[:, 1:2].sum(1)[:, None] / 6.0)
         return duration * library(fresh).concatenate([fresh, of_t], axis=1)
@@ -68,7 +68,7 @@ class Points:
         Two of them, since one may be small by chance, next to a jump or by symmetry.
         """
         values = cast(values, self.to_legendre)
-        if self.count < 4:
+        if len(self.places) < 4:
             return abs(self.to_legendre[-1:] @ values)[:, 0]
         sizes = abs(self.to_legendre[-4:] @ values)
         before, last = library(values).amax(sizes.reshape(len(sizes), 2, 2, -1), 2).swapaxes(0, 1)

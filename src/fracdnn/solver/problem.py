@@ -4,6 +4,7 @@ import math
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from numbers import Real
 from typing import Any
 
@@ -87,7 +88,7 @@ class Problem:
             return torch.stack(found, dim=1)
         # Without packing one by one.
         each, transformed = packed.reshape(len(clock), *self.states.shapes[0]).unbind(0), being_transformed()
-        found = [self._called(time, state, transformed) for time, state in zip(clock, each, strict=True)]
+        found = list(map(self._called, clock, each, repeat(transformed)))
         return torch.stack(found).reshape(packed.shape)
 
     def jumps_at(self, times: torch.Tensor, begin: float, epsilon: float) -> None:
