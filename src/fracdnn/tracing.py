@@ -106,13 +106,13 @@ def being_transformed() -> bool:
     """Whether operations have to be plain ones.
 
     They are traced, forward-mode derivatives go along, the backward pass will be traced, or results are kept one by
-    one, which nobody may write into then.
+    one, which nobody may write into then. Asked so often that it calls nothing that it need not.
     """
     return (
         being_traced()
         or torch.autograd.forward_ad._current_level >= 0
-        or backward_will_be_compiled()
-        or being_checkpointed_selectively()
+        or getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
+        or (in_dispatch_mode() > 0 and being_checkpointed_selectively())
     )
 
 
@@ -128,7 +128,7 @@ def backward_is_compiled() -> bool:
 
 def being_checkpointed_selectively() -> bool:
     """Whether the results of some operations are kept for a second run, or this is the second run."""
-    return in_dispatch_mode() > 0 and any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack())
+    return any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack())
 
 
 def carries_derivative(tensor: torch.Tensor) -> bool:

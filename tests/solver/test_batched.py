@@ -407,6 +407,19 @@ def switched(rates):
     return lambda t, y: (2.0 * (t <= 0.7) + 100.0 * ((t > 1.2) & (t < 1.21)))[..., None] - rates[..., None] * y
 
 
+def test_the_derivative_by_a_time_at_a_breakpoint():
+    """Panels end there, but not because of that time."""
+    times = torch.tensor([0.0, 0.3, 1.0], dtype=F64, requires_grad=True)
+    options = {"order": 0.7, "rtol": 1e-9, "options": {"breakpoints": [0.3]}}
+    whole, alone = (
+        fdeint(lambda t, y: 1.0 - y, torch.full((1, 1), 2.0, dtype=F64), times, batched=batched, **options)
+        for batched in (True, False)
+    )
+    found, expected = (torch.autograd.grad(states[1].sum(), times)[0] for states in (whole, alone))
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-12)
+    assert abs(found[1]) > 0.1
+
+
 @pytest.mark.parametrize(
     ("own_times", "dtype", "wants_gradient"),
     slow_but(

@@ -62,5 +62,6 @@ def _became(column: Column, found: ColumnSummary) -> str:
 
 
 def _cut(text: str, width: int) -> str:
+    text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     shown = text if len(text) <= width else f"{text[: width - 1]}…"
     return f"{shown:<{width}}"

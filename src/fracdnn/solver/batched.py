@@ -1,12 +1,14 @@
 """`fdeint(..., batched=True)`: samples of one equation, each with a grid, an order and tolerances of its own.
 
-The panels of all samples are found and solved at a time. A sample that needs the care of a search of its own is solved
-alone, by the same func: the other rows then hold their starts.
+The default inside of `torch.func.vmap` is the same: func is then called inside of the map alone. The panels of all
+samples are found and solved at a time. A sample that needs the care of a search of its own is solved alone, by the same
+func: the other rows then hold their starts.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
 from fracdnn.solver.batched_panels import BatchedPanels
-from fracdnn.solver.batched_search import BatchedSearch, Found, Outputs, merged
+from fracdnn.solver.batched_search import BatchedSearch, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
 from fracdnn.solver.grids import ROUNDING, Spacing
 from fracdnn.solver.panel_search import count_for
@@ -25,6 +27,7 @@ from fracdnn.solver.rare_options import check_digits, most_evaluations
 from fracdnn.solver.search import Tolerances
 from fracdnn.solver.solution import Solution, Status
 from fracdnn.solver.states import as_state
+from fracdnn.tracing import Mapping
 from fracdnn.validation import check_choice, check_numbers, check_order, check_times
 
 _SHORTEST = 1e-7  # of panels found together, in times until the first output
@@ -55,6 +58,12 @@ class _Batch:
         return elapsed if self.trajectory else elapsed[:, -1:].contiguous()
 
     @property
+    def earliest(self) -> torch.Tensor:
+        """The first wanted time after the start of each sample; [B]."""
+        elapsed = self.elapsed.detach()
+        return torch.where(elapsed > 0.0, elapsed, math.inf).amin(1)
+
+    @property
     def stops(self) -> torch.Tensor:
         """Where panels have to end, from the starts on: at breakpoints inside, and at its end; [B, K + 1]."""
         first, last = self.times[:, :1], self.times[:, -1:]
@@ -63,6 +72,34 @@ class _Batch:
         jumps, rounding = self.spacing.breakpoints.to(first), ROUNDING * torch.maximum(first.abs(), last.abs())
         inside = (jumps > first + rounding) & (jumps < last - rounding)
         return torch.cat([torch.where(inside, jumps, last).sort(1).values, last], dim=1) - first
+
+    def weights(self, orders: torch.Tensor) -> Weights:
+        """For panels of all samples."""
+        tolerance = min(max(_OF_RTOL * self.spacing.smallest_rtol, 1e-12), 1e-7)
+        modes = kernel_modes(_SHORTEST * float(self.earliest.min()), float(self.elapsed.detach().max()), tolerance)
+        return Weights.of(orders, count_for(self.spacing), modes)
+
+
+def solve_mapped(
+    solve: Callable[..., Any], mapping: Mapping, func: Callable[..., Any], y0: Any, t: Any, order: Any, rest: Any
+) -> Solution:
+    """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself."""
+    options = dict(zip(("rtol", "atol", "options", "trajectory"), rest, strict=True))
+    times = t if isinstance(t, torch.Tensor) and t.is_floating_point() else check_numbers(t, "t")
+    start, times, orders = _each(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
+    with mapping.left() as inner:
+
+        def of_all(time: torch.Tensor, state: Any) -> Any:
+            with inner.entered():
+                return _each(inner.whole, func(inner.mapped(time), _each(inner.mapped, state)))
+
+        found = solve(of_all, start, times, order=orders, batched=True, info=True, **options)
+    return replace(found, states=_each(partial(mapping.mapped, dim=1 if options["trajectory"] else 0), found.states))
+
+
+def _each(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
+    """Of a tensor, or of those of a tuple."""
+    return tuple(_each(function, part) for part in state) if isinstance(state, tuple | list) else function(state)
 
 
 def solve_batched(
@@ -82,41 +119,31 @@ def solve_batched(
     check_digits("collocation", spacing, problem.value.dtype)
     _check_apart(batch)
     problem.max_evaluations = most_evaluations(rare["max_evaluations"], spacing)
-    modes = _modes(batch)
-    wanted = torch.is_grad_enabled()
-    weights = Weights.of(problem.orders.detach(), count_for(spacing), modes)
-    scheme = BatchedPanels(problem, weights, batch.times[:, :1].detach(), batch.clock_dtype)
-    outputs, stops = Outputs(batch.elapsed.detach()), batch.stops
+    wanted, begins, stops = torch.is_grad_enabled(), batch.times[:, :1], batch.stops
+    scheme = BatchedPanels(problem, batch.weights(problem.orders.detach()), begins.detach(), batch.clock_dtype)
+    outputs = Outputs(batch.elapsed.detach())
     search = BatchedSearch(scheme, batch.tolerances, outputs, stops.detach(), spacing.max_step, sensitive=wanted)
-    found = search.run()
+    search.run()
     problem.max_evaluations = math.inf  # samples alone count their own
     if wanted:
-        weights = Weights.of(problem.orders, count_for(spacing), modes)
         outputs = Outputs(batch.elapsed)
-        if bool(found.done.any()):
-            walk = BatchedPanels(problem, weights, batch.times[:, :1], batch.clock_dtype)
-            _walk(walk, found, _moved(found.nodes, stops), outputs, checkpoint=rare["checkpoint"])
+        if not bool(search.failed.all()):
+            walk = BatchedPanels(problem, batch.weights(problem.orders), begins, batch.clock_dtype)
+            _walk(walk, search, _moved(search.nodes, stops), outputs, checkpoint=rare["checkpoint"])
     states = outputs.states(problem.value)  # [B, T, d]
     # A state that nobody noted would be NaN: such a sample is solved alone as well.
-    found.done = found.done & ~states.detach().isnan().flatten(1).any(1)
-    states, status = _replaced(states, torch.nonzero(~found.done)[:, 0].tolist(), batch, solve_one, rare)
+    failed = search.failed[:, 0] | states.detach().isnan().flatten(1).any(1)
+    states, status = _replaced(states, torch.nonzero(failed)[:, 0].tolist(), batch, solve_one, rare)
     states = states.transpose(0, 1)
     return Solution(
         problem.states.unpack(states if trajectory else states[-1]),
         "collocation",
-        torch.where(found.done[:, None], batch.times[:, :1].detach() + found.nodes, math.nan),
-        torch.where(found.done, found.counts, 0),
-        found.n_rejected,
+        torch.where(failed[:, None], math.nan, begins.detach() + search.nodes),
+        torch.where(failed, 0, search.counts[:, 0]),
+        search.rejected[:, 0],
         problem.n_evaluations,
         status,
     )
-
-
-def _modes(batch: _Batch) -> Any:
-    elapsed = batch.elapsed.detach()
-    first = torch.where(elapsed > 0.0, elapsed, math.inf).amin()
-    tolerance = min(max(_OF_RTOL * batch.spacing.smallest_rtol, 1e-12), 1e-7)
-    return kernel_modes(_SHORTEST * float(first), float(elapsed.max()), tolerance)
 
 
 def _moved(nodes: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
@@ -128,17 +155,19 @@ def _moved(nodes: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
     return torch.where(shares == 1.0, end, begin + shares * (end - begin))
 
 
-def _walk(scheme: BatchedPanels, found: Found, nodes: torch.Tensor, outputs: Outputs, *, checkpoint: bool) -> None:
+def _walk(
+    scheme: BatchedPanels, found: BatchedSearch, nodes: torch.Tensor, outputs: Outputs, *, checkpoint: bool
+) -> None:
     """Over the panels that were found, with a graph. A sample at its end goes on solving its last panel."""
-    last = (found.counts - 1).clip(min=0)
-    memory = scheme.start()
-    for number in range(int(found.counts[found.done].max())):
-        active = found.done & (number < found.counts)
-        place = torch.where(found.done, last.clip(max=number), 0)[:, None]
+    done, counts = ~found.failed, found.counts
+    last, memory, guesses = (counts - 1).clip(min=0), scheme.start(), torch.stack(found.guesses)
+    for number in range(int(counts[done].max())):
+        active = done & (number < counts)
+        place = torch.where(done, last.clip(max=number), 0)
         begin, end = (nodes.gather(1, place + later) for later in (0, 1))
-        guess = found.guesses[place[:, 0], torch.arange(len(nodes), device=place.device)]
-        guess = torch.where(found.done[:, None, None], guess, scheme.problem.value.detach()[:, None])
-        end = torch.where(found.done[:, None], end, begin + scheme.shortest)
+        guess = guesses[place[:, 0], torch.arange(len(nodes), device=place.device)]
+        guess = torch.where(done[..., None], guess, scheme.problem.value.detach()[:, None])
+        end = torch.where(done, end, begin + scheme.shortest)
 
         def solved(
             memory: Memory,
@@ -147,12 +176,12 @@ def _walk(scheme: BatchedPanels, found: Found, nodes: torch.Tensor, outputs: Out
             guess: torch.Tensor = guess,
         ) -> Panel:
             system = scheme.system(memory, begin, length)
-            states, slopes, _ = scheme.solve(system, guess, found.done)
-            return Panel(begin, length, *scheme.attached(system, states, slopes, found.done))
+            states, slopes, _ = scheme.solve(system, guess, done)
+            return Panel(begin, length, *scheme.attached(system, states, slopes, done))
 
         panel = recomputed(solved, memory, use_reentrant=False) if checkpoint else solved(memory)
         outputs.note(scheme, memory, panel, end, active)
-        goes_on = active & (number + 1 < found.counts)
+        goes_on = active & (number + 1 < counts)
         if bool(goes_on.any()):
             shortest = float((end - begin).detach()[goes_on].min())
             memory = merged(scheme.close(memory, panel, shortest), memory, goes_on)
@@ -225,36 +254,23 @@ def _checked(func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, slope: An
             f"t must hold times [T] for all samples, or a row for each of the {size}, got shape {tuple(times.shape)}; "
             f"pass [{size}, T]"
         )
-    rows = (
-        [check_times(row, f"t[{number}]") for number, row in enumerate(times)] if times.dim() == 2 else [check_times(t)]
-    )
-    times, device = torch.stack(rows), parts[0].device
+    device, many = parts[0].device, times.dim() == 2
+    rows = [check_times(row, f"t[{number}]") for number, row in enumerate(times)] if many else [check_times(t)]
+    times = torch.stack(rows).expand(size, -1).to(device)
     if spacing.breakpoints is not None and len(spacing.breakpoints):
-        func = _beside_jumps(func, spacing.breakpoints.detach().to(device), times[:, 0].detach().to(device))
+        func = _beside_jumps(func, spacing.breakpoints.detach().to(device), times[:, 0].detach())
     problem = posed_problem(func, y0, orders.reshape(-1).expand(size).to(device), slope, apart=True)
-    given = isinstance(t, torch.Tensor) and t.is_floating_point()
-    return _Batch(
-        problem,
-        times.expand(size, -1).to(device),
-        t.dtype if given else torch.float64,
-        spacing,
-        Tolerances(
-            *(
-                _for_samples(each, name, size, problem).to(device)
-                for each, name in ((spacing.atol, "atol"), (spacing.rtol, "rtol"))
-            )
-        ),
-        trajectory,
-    )
+    clock_dtype = t.dtype if isinstance(t, torch.Tensor) and t.is_floating_point() else torch.float64
+    given = ((spacing.atol, "atol"), (spacing.rtol, "rtol"))
+    tolerances = Tolerances(*(_for_samples(each, name, size, problem).to(device) for each, name in given))
+    return _Batch(problem, times, clock_dtype, spacing, tolerances, trajectory)
 
 
 def _for_samples(tolerance: Any, name: str, size: int, problem: Problem) -> torch.Tensor:
     """[1, 1], [B, 1] or [B, d]."""
-    if isinstance(tolerance, float):
-        return torch.tensor([[tolerance]], dtype=torch.float64)
     if isinstance(tolerance, torch.Tensor) and tolerance.shape == (size,):
         return tolerance[:, None].to(torch.float64)
-    return problem.states.spread(tolerance, name)
+    return torch.atleast_2d(problem.states.spread(tolerance, name))
 
 
 def _beside_jumps(func: Callable[..., Any], jumps: torch.Tensor, begin: torch.Tensor) -> Callable[..., Any]:
@@ -279,9 +295,8 @@ def _check_apart(batch: _Batch) -> None:
     func may hide what it does.
     """
     problem, value = batch.problem, batch.problem.value.detach()
-    elapsed = batch.elapsed.detach()
-    early = torch.where(elapsed > 0.0, elapsed, math.inf).amin(1)
-    moment, later = ((batch.times[:, 0].detach() + part * early).to(batch.clock_dtype) for part in (0.3, 0.4))
+    begins, early = batch.times[:, 0].detach(), batch.earliest
+    moment, later = ((begins + part * early).to(batch.clock_dtype) for part in (0.3, 0.4))
     slopes = problem.packed_slope(moment, value)
     again = problem.packed_slope(moment, value)
     if not bool(((again == slopes) | slopes.isnan()).all()):

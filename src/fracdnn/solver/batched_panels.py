@@ -45,7 +45,7 @@ class BatchedPanels(PanelScheme):
         counts: torch.Tensor,
         enough: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """States and slopes [B, S, d], and which samples [B] converged, of those that count; the others stay.
+        """States and slopes [B, S, d], and which samples [B, 1] converged, of those that count; the others stay.
 
         `enough` is a change of iterates [B, d] with which to end; to rounding without one.
         """
@@ -56,14 +56,14 @@ class BatchedPanels(PanelScheme):
         for _ in range(_MAX_ITERATIONS):
             if anew:
                 latest, jacobians = slopes_with_jacobians(self.problem, system.clock, states, apart=True)
-                jacobians = torch.where(counts[:, None, None, None], jacobians, 0.0)
+                jacobians = torch.where(counts[..., None, None], jacobians, 0.0)
                 self.jacobians = jacobians
                 self._factors = torch.linalg.lu_factor_ex(matrix_of(weights[:, None], jacobians))[:2]
             else:
                 latest = self.problem.slopes(system.clock, states)
             residual = states - known - weights @ latest
             change = self.after(residual)
-            lost = left & ~change.flatten(1).isfinite().all(1)
+            lost = left & ~change.flatten(1).isfinite().all(1, keepdim=True)
             before, lengths = lengths, sizes(change)
             first = lengths if first is None else first
             goal = 8.0 * epsilon * sizes(states) if enough is None else enough(states)
@@ -71,16 +71,16 @@ class BatchedPanels(PanelScheme):
             small = (rates * lengths <= goal) & (rates * sizes(residual) <= goal)
             # What does not become shorter any more is rounding.
             small |= (rates > _SLOW) & (lengths <= 64.0 * epsilon * sizes(states)) & before.isfinite()
-            done = left & small.all(1) & ~lost
+            done = left & small.all(1, keepdim=True) & ~lost
             # To first order the slopes at the new states; with them, the equations hold.
             corrected = latest - (jacobians @ change[..., None])[..., 0]
-            slopes = torch.where(done[:, None, None], corrected, slopes)
-            states = torch.where((left & ~lost)[:, None, None], states - change, states)
-            lost |= left & (lengths > _LONGER * first).any(1)
+            slopes = torch.where(done[..., None], corrected, slopes)
+            states = torch.where((left & ~lost)[..., None], states - change, states)
+            lost |= left & (lengths > _LONGER * first).any(1, keepdim=True)
             found, left = found | done, left & ~done & ~lost
             if not bool(left.any()):
                 break
-            anew = bool(((rates > _SLOW) & before.isfinite() & ~small)[left].any())
+            anew = bool(((rates > _SLOW) & before.isfinite() & ~small & left).any())
         return states, slopes, found
 
     def attached(
@@ -89,6 +89,6 @@ class BatchedPanels(PanelScheme):
         """The same states and slopes, with the derivatives of the solution."""
         with torch.no_grad():
             _, jacobians = slopes_with_jacobians(self.problem, system.clock, states, apart=True)
-            jacobians = torch.where(counts[:, None, None, None], jacobians, 0.0)
+            jacobians = torch.where(counts[..., None, None], jacobians, 0.0)
         slopes = attached_slopes(self.problem, system, slopes, jacobians, apart=True)
         return system.states(slopes), slopes

@@ -15,7 +15,7 @@ from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.arrays import Array, as_numpy, as_tensor, cast, library
 from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.grids import Grid
-from fracdnn.solver.panels import Weights, points
+from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import advance, far_weights
 from fracdnn.solver.segments import repeatable
@@ -76,6 +76,13 @@ class PanelScheme:
     def tensor(self, values: Array) -> torch.Tensor:
         return as_tensor(values, self.problem.value.dtype)
 
+    def numbers(self, values: Sequence[float]) -> Array:
+        return np.array(values) if self.in_numpy else self.begin.new_tensor(values)
+
+    def clock(self, elapsed: Array) -> tuple[torch.Tensor, ...]:
+        """The times as func sees them."""
+        return (self.begin + torch.as_tensor(elapsed)).to(self.clock_dtype).unbind(-1)
+
     @property
     def shortest(self) -> float:
         """Of panels that modes are made for."""
@@ -85,9 +92,8 @@ class PanelScheme:
         """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
         if self._forgets:
             return memory.state[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
-        total = self._value[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
-        if self._velocity is not None:
-            total = total + cast(elapsed, total)[..., None] * self._velocity[:, None]
+        own = cast(elapsed, self._value)[..., None]
+        total = self._value[:, None] + own * (0.0 if self._velocity is None else self._velocity[:, None])
         if memory.slopes is not None:
             scaled = self.weights.later((elapsed - begin) / memory.length)
             total = total + cast(scaled * memory.length[..., None] ** self._orders, total) @ memory.slopes
@@ -102,10 +108,9 @@ class PanelScheme:
         elapsed = begin + length * self.points.places
         known = self.remembered(memory, begin, elapsed)
         weights = cast(self.weights.own * length[..., None] ** self._orders, known)
-        elapsed = torch.from_numpy(elapsed) if self.in_numpy else elapsed
-        clock = (self.begin + elapsed).to(self.clock_dtype).unbind(-1)
+        clock = self.clock(elapsed)
         if self.problem.follower is not None:
-            self.problem.follower.begin_panel(self, begin, elapsed, clock)
+            self.problem.follower.begin_panel(self, begin, torch.as_tensor(elapsed), clock)
         return System(clock, known, weights, lambda: f"in the panel from t = {time_text(self.begin + begin)} on")
 
     def close(self, memory: Memory, panel: Panel, shortest: float | None = None) -> Memory:
@@ -127,11 +132,10 @@ class PanelScheme:
         By the integral of the slopes; where these are steep functions of the states, so that their error weighs more
         than that of the states' own interpolation, which begins at the state before, by the latter.
         """
-        own = points(self.points.count).on(elapsed.device).own_weights
         times, mass = self.own_kind(elapsed), panel.length[..., None] ** self._orders
         places = (times - panel.begin) / panel.length
-        weights = self.own_kind(own(self.problem.orders, (elapsed - panel.begin) / panel.length)) * mass
-        integral = self.remembered(memory, panel.begin, times) + cast(weights, panel.slopes) @ panel.slopes
+        weights = cast(self.weights.own_at(places) * mass, panel.slopes)
+        integral = self.remembered(memory, panel.begin, times) + weights @ panel.slopes
         missed = memory.state[:, None] - cast(self.to_begin, panel.states) @ panel.states
         # 1 at the start, 0 at the points
         fading = (1.0 - places[..., None] / self.points.places).prod(-1)[..., None]
@@ -169,9 +173,6 @@ class Collocation(PanelScheme):
 
     def start(self) -> Memory:
         return Memory(self._value)
-
-    def numbers(self, values: list[float]) -> Array:
-        return np.array(values) if self.in_numpy else self.begin.new_tensor(values)
 
     def solve(self, memory: Memory, begin: Array, length: Array, guess: Array | None = None) -> Panel:
         """The panel that begins at `begin`; `guess` are its states [G, m, d], roughly."""

@@ -12,10 +12,9 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver.adaptive import SMALLEST, find_grid
-from fracdnn.solver.batched import solve_batched
+from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import FoundGrid, Grid, Spacing, anchors, increasing_times, make_grid
-from fracdnn.solver.mapped import solve_mapped
 from fracdnn.solver.march import Wanted, interpolated, walked
 from fracdnn.solver.methods import METHODS, Exponential, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
@@ -23,11 +22,10 @@ from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
 from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
 from fracdnn.solver.search import Piece
-from fracdnn.solver.solution import DenseOutput, Solution, without_autocast
+from fracdnn.solver.solution import DenseOutput, Solution, allows_nan, solved_as_far, without_autocast
 from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.steps import steps_for
-from fracdnn.solver.unfinished import allows_nan, solved_as_far
 from fracdnn.tracing import Mapping, being_traced, being_transformed
 from fracdnn.validation import check_choice, check_flag
 

@@ -45,32 +45,19 @@ class Points:
     def count(self) -> int:
         return len(self.places)
 
-    def own_weights(self, orders: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        """[G, R, m]: ∫_0^x (x − s)^(γ−1)/Γ(γ) p(s) ds at places x [R] of a panel of length 1, by the values of p."""
-        order, x = orders.view(-1, 1, 1), places.unsqueeze(-1)
-        degree = torch.arange(self.count, dtype=torch.float64, device=orders.device)
-        scale = gamma(degree + 1.0) / gamma(degree + 1.0 + order)
-        powers = torch.where(x > 0, torch.where(x > 0, x, 1.0) ** order, 0.0)
-        return (powers * scale * _jacobi(orders, places, self.count)) @ self.to_legendre
-
     def values_at(self, places: Array) -> Array:
         """[R, m]: values at the points to those of their polynomial at places [R]."""
-        x = 2.0 * places - 1.0
-        found = [0.0 * x + 1.0, x]
-        count = len(self.places)
-        for n in range(2, count):
-            found.append(((2.0 * n - 1.0) * x * found[-1] - (n - 1.0) * found[-2]) / n)
-        return library(x).stack(found[:count], axis=-1) @ self.to_legendre
+        return _jacobi(places, len(self.places)) @ self.to_legendre
 
     def absorbed(self, rates: Array, length: Array, slopes: Array) -> Array:
         """[G, K + 1, d]: what a panel with slopes [G, m, d] of float64 adds to the modes at its end."""
         x, coefficients = rates * length, self.to_legendre @ slopes
         if x.ndim == 1:
-            fresh = exponential_moments(x, self.count) @ coefficients
+            fresh = exponential_moments(x, len(self.places)) @ coefficients
         else:  # on a CPU in parts that its caches hold
             rows = max(_CACHED // len(rates), 1) if x.device.type == "cpu" else len(x)
             parts = zip(x.split(rows), coefficients.split(rows), strict=True)
-            fresh = torch.cat([exponential_moments(each, self.count) @ own for each, own in parts])
+            fresh = torch.cat([exponential_moments(each, len(self.places)) @ own for each, own in parts])
         duration = length[..., None]
         of_t = duration * (coefficients[:, :1] / 2.0 - coefficients[:, 1:2].sum(1)[:, None] / 6.0)
         return duration * library(fresh).concatenate([fresh, of_t], axis=1)
@@ -81,7 +68,7 @@ class Points:
         Two of them, since one may be small by chance, next to a jump or by symmetry.
         """
         values = cast(values, self.to_legendre)
-        if self.count < 4:
+        if len(self.places) < 4:
             return abs(self.to_legendre[-1:] @ values)[:, 0]
         sizes = abs(self.to_legendre[-4:] @ values)
         before, last = library(values).amax(sizes.reshape(len(sizes), 2, 2, -1), 2).swapaxes(0, 1)
@@ -101,19 +88,29 @@ class Weights:
     points: Points
     orders: Array  # [G, 1, 1]
     log_gamma: Array  # of them
+    scale: Array  # [G, 1, m]: Γ(n + 1) / Γ(n + 1 + γ)
     own: Array  # [G, m, m], of a panel of length 1
     rates: Array  # [K], of the kernel's modes
     of_modes: Array  # [G, K + 1]
 
     @classmethod
     def of(cls, orders: torch.Tensor, count: int, modes: Modes) -> "Weights":
-        chosen, modes = points(count).on(orders.device), modes.to(orders.device)
-        own, each = chosen.own_weights(orders, chosen.places), orders.view(-1, 1, 1)
-        return cls(chosen, each, torch.lgamma(each), own, modes.rates, modes.weights(orders))
+        chosen, modes, each = points(count).on(orders.device), modes.to(orders.device), orders.view(-1, 1, 1)
+        degree = torch.arange(1, count + 1, dtype=torch.float64, device=orders.device)
+        scale = gamma(degree) / gamma(degree + each)
+        weights = cls(chosen, each, torch.lgamma(each), scale, None, modes.rates, modes.weights(orders))
+        return replace(weights, own=weights.own_at(chosen.places))
 
     def numpy(self) -> "Weights":
-        arrays = (self.orders, self.log_gamma, self.own, self.rates, self.of_modes)
+        arrays = (self.orders, self.log_gamma, self.scale, self.own, self.rates, self.of_modes)
         return Weights(self.points.each(as_numpy), *map(as_numpy, arrays))
+
+    def own_at(self, places: Array) -> Array:
+        """[G, R, m]: ∫_0^x (x − s)^(γ−1)/Γ(γ) p(s) ds at places x of a panel of length 1, [R] or [G, R]."""
+        of, x = library(places), places[..., None]
+        powers = of.where(x > 0, of.where(x > 0, x, 1.0) ** self.orders, 0.0)
+        polynomials = _jacobi(places, self.points.count, self.orders[..., 0])
+        return (powers * self.scale * polynomials) @ self.points.to_legendre
 
     def later(self, distance: Array) -> Array:
         """[G, R, m]: ∫_0^1 of kernel and p by the values of p, seen from distances [R] or [G, R] > 0 after a panel."""
@@ -128,13 +125,8 @@ class Weights:
 
     def _later_by_continuation(self, distance: Array) -> Array:
         """For distances too short for quadrature: in closed form, as ∫_0^{1+d} − ∫_1^{1+d} of p continued."""
-        if not isinstance(distance, torch.Tensor):
-            moved = replace(self, points=self.points.each(torch.from_numpy), orders=torch.from_numpy(self.orders))
-            return moved._later_by_continuation(torch.from_numpy(distance)).numpy()
-        orders, points = self.orders.reshape(-1), self.points
-        whole = points.own_weights(orders, 1.0 + distance)
-        at_end = points.own_weights(orders, points.places[-1:])  # [G, 1, m]
-        continued = points.values_at(1.0 + distance[..., None] * points.places)  # [R, m, m]
+        whole, at_end = self.own_at(1.0 + distance), self.own_at(self.points.places[-1:])  # the latter is [G, 1, m]
+        continued = self.points.values_at(1.0 + distance[..., None] * self.points.places)  # [R, m, m]
         return whole - distance[..., None] ** self.orders * (at_end[:, None] @ continued).squeeze(-2)
 
 
@@ -199,15 +191,10 @@ def _made(count: int) -> Points:
     return Points(*map(torch.from_numpy, arrays))
 
 
-def _jacobi(orders: torch.Tensor, places: torch.Tensor, count: int) -> torch.Tensor:
-    """[G, R, count]: P_k^(−γ, γ)(2x − 1) for k = 0, …, count − 1, by their recurrence."""
-    a, b = -orders.view(-1, 1), orders.view(-1, 1)
+def _jacobi(places: Array, count: int, order: Array = 0.0) -> Array:
+    """[..., count]: P_k^(−γ, γ)(2x − 1) for k = 0, …, count − 1, by their recurrence; Legendre's where γ is 0."""
     x = 2.0 * places - 1.0
-    found = [torch.ones_like(a * x), (a + 1.0) + (a + b + 2.0) * (x - 1.0) / 2.0]
+    found = [0.0 * (x - order) + 1.0, x - order]
     for n in range(2, count):
-        # a + b = 0 throughout.
-        first = 2.0 * n * n * (2.0 * n - 2.0)
-        second = (2.0 * n - 1.0) * ((2.0 * n) * (2.0 * n - 2.0) * x + a * a - b * b)
-        third = 2.0 * (n + a - 1.0) * (n + b - 1.0) * (2.0 * n)
-        found.append((second * found[-1] - third * found[-2]) / first)
-    return torch.stack(found[:count], dim=-1)
+        found.append(((2.0 * n - 1.0) * x * found[-1] - (n - 1.0 - order * order / (n - 1.0)) * found[-2]) / n)
+    return library(x).stack(found[:count], axis=-1)

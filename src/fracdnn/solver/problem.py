@@ -4,6 +4,7 @@ import math
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from numbers import Real
 from typing import Any
 
@@ -80,7 +81,7 @@ class Problem:
         # Without packing one by one.
         transformed = being_transformed() if transformed is None else transformed
         each = packed.reshape(len(clock), *self.states.shapes[0]).unbind(0)
-        found = [self.slope(time, state, transformed) for time, state in zip(clock, each, strict=True)]
+        found = list(map(self.slope, clock, each, repeat(transformed)))
         return torch.stack(found).reshape(packed.shape)
 
     def jumps_at(self, times: torch.Tensor, begin: torch.Tensor, clock_dtype: torch.dtype) -> None:

@@ -12,9 +12,8 @@ import torch
 from fracdnn.caputo.modes import Modes
 from fracdnn.caputo.product_integration import constant_weights, linear_weights
 from fracdnn.solver.arrays import Array, cast, library
+from fracdnn.solver.panels import exponential_moments
 
-_SERIES_TERMS = 14
-_SERIES_BELOW = 0.5
 # Terms of (1 − ζ/3)^(−γ) above rounding, and rates, in steps, beyond which nothing is left after a block.
 _FAST_TERMS = 36
 _LARGEST_RATE = 0.65
@@ -162,25 +161,12 @@ def _absorbed(modes: Modes, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Te
     """
     steps, rest = nodes.diff(), nodes[-1] - nodes[1:]
     rates = modes.rates.unsqueeze(-1)
-    first, second = _phi(rates * steps)
-    scale = torch.exp(-rates * rest) * steps
+    # φ_1 and 2 φ_2 − φ_1
+    first, second = exponential_moments(rates * steps, 2).unbind(-1)
+    scale = torch.exp(-rates * rest) * steps / 2.0
     later_of_t = steps * (rest / 2.0 + steps / 6.0)
     earlier_of_t = steps * (rest / 2.0 + steps / 3.0)
     return (
         torch.cat([scale * (first - second), earlier_of_t.unsqueeze(0)]),
-        torch.cat([scale * second, later_of_t.unsqueeze(0)]),
+        torch.cat([scale * (first + second), later_of_t.unsqueeze(0)]),
     )
-
-
-def _phi(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """φ_1 = (1 − e^(−x))/x and φ_2 = (1 − φ_1)/x, for x ≥ 0; next to 0 by their series."""
-    small = x < _SERIES_BELOW
-    safe = torch.where(small, 1.0, x)
-    first = -torch.expm1(-safe) / safe
-    second = (1.0 - first) / safe
-    near = torch.where(small, x, 0.0)
-    series = torch.zeros_like(near)
-    for k in range(_SERIES_TERMS, 1, -1):  # 1/2! − x/3! + x²/4! − …, by Horner's scheme
-        series = (1.0 - near * series) / k
-    second = torch.where(small, series, second)
-    return torch.where(small, 1.0 - near * series, first), second

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import torch
 
-from fracdnn.caputo.weights import gamma
 from fracdnn.solver.arrays import Array, library
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.problem import Problem
@@ -49,12 +48,12 @@ class Piece:
 @dataclass(frozen=True)
 class Fading:
     """How much an error of a step counts: the `factor` for errors all over it, how long it is until the next output,
-    and the `part` of an error of slopes that is left where these miss a jump on one step alone.
+    and the `part` of an error of slopes that is left where these miss a jump on one step alone; of samples [B, 1] each.
     """
 
-    factor: float = 1.0
-    wait: float = math.inf
-    part: float = 1.0
+    factor: Array = 1.0
+    wait: Array = math.inf
+    part: Array = 1.0
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,9 @@ class Search(ABC):
     # Whether steps end at outputs, since between nodes a solution is worse: of a stiff func slopes are not known well.
     stops_at_outputs = False
 
-    def __init__(self, problem: Problem, begin: torch.Tensor, span: float, spacing: Spacing) -> None:
+    def __init__(self, problem: Problem, begin: torch.Tensor, spacing: Spacing) -> None:
         orders = problem.orders.detach()
         self.problem, self.begin, self.spacing = problem, begin, spacing
-        # The integral of the kernel over the whole span: what an error of the slope can become in the solution.
-        self.mass = (span**orders / gamma(orders + 1.0)).unsqueeze(-1)
         self.smallest_order, self.largest_order = float(orders.min()), float(orders.max())
         self.tolerances = Tolerances(
             problem.states.spread(spacing.atol, "atol").to(begin.device),

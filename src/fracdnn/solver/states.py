@@ -25,19 +25,14 @@ class States:
         self.is_tuple = not isinstance(example, torch.Tensor)
         self.shapes = [part.shape for part in self.parts(example)]
         self._dims: tuple[int, ...] | None = None
-        self._apart = apart
+        self._is_filled = not isinstance(orders, torch.Tensor)
         if not isinstance(orders, torch.Tensor):
-            self.orders = torch.stack(list(orders))
-        elif apart:
-            self.orders = orders
-        elif orders.numel() == 1:
-            self.orders = orders.reshape(1)
-        else:
-            self.orders = self._lay_out(orders)
-        self.orders = self.orders.to(self.parts(example)[0].device)
+            orders = torch.stack(list(orders))
+        elif not apart:
+            orders = orders.reshape(1) if orders.numel() == 1 else self._lay_out(orders)
+        self.orders = orders.to(self.parts(example)[0].device)
         # Whether packing one tensor of one order is no more than another shape.
         self.is_plain = not self.is_tuple and self._dims is None and not apart
-        self._length = max(shape.numel() for shape in self.shapes) if self.is_tuple else 0
 
     def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
         return tuple(state) if self.is_tuple else (state,)
@@ -52,16 +47,14 @@ class States:
 
     def pack(self, state: State) -> torch.Tensor:
         parts = self.parts(state)
-        if self._apart:
-            return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
+        if self._is_filled:
+            length = max(part.numel() for part in parts)
+            rows = [torch.nn.functional.pad(part.reshape(-1), (0, length - part.numel())) for part in parts]
+            return torch.stack(rows)
         if self._dims is not None:
-            return parts[0].permute(self._dims).reshape(len(self.orders), -1)
-        if len(parts) == 1:
-            return parts[0].reshape(1, -1)
-        if len(self.orders) == 1:
-            return torch.cat([part.reshape(-1) for part in parts]).unsqueeze(0)
-        rows = [torch.nn.functional.pad(part.reshape(-1), (0, self._length - part.numel())) for part in parts]
-        return torch.stack(rows)
+            parts = (parts[0].permute(self._dims),)
+        columns = [part.reshape(len(self.orders), -1) for part in parts]
+        return columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
 
     def spread(self, numbers: Any, name: str) -> torch.Tensor:
         """One number, or those of each component packed as a state is; float64."""
@@ -94,12 +87,10 @@ class States:
             return packed.reshape((*lead, *shape)).permute(*range(len(lead)), *back)
         if not self.is_tuple:
             return packed.reshape((*lead, *self.shapes[0]))
-        if self._apart:
-            pieces = packed.split([shape[1:].numel() for shape in self.shapes], dim=-1)
-        elif len(self.orders) == 1:
-            pieces = packed.squeeze(-2).split([shape.numel() for shape in self.shapes], dim=-1)
-        else:
+        if self._is_filled:
             pieces = tuple(packed[..., group, : shape.numel()] for group, shape in enumerate(self.shapes))
+        else:
+            pieces = packed.split([shape.numel() // len(self.orders) for shape in self.shapes], dim=-1)
         return tuple(piece.reshape((*lead, *shape)) for piece, shape in zip(pieces, self.shapes, strict=True))
 
     def describe(self, where: torch.Tensor) -> str:

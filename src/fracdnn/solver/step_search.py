@@ -5,6 +5,7 @@ import math
 import torch
 
 from fracdnn.caputo.modes import Modes, kernel_modes
+from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import NotConvergedError, NotFiniteError
 from fracdnn.solver.arrays import norm
 from fracdnn.solver.grids import Spacing
@@ -26,9 +27,11 @@ class StepSearch(Search):
     listens = False  # the misfits of so low an order are too much alike
 
     def __init__(self, method: Method, begin: torch.Tensor, clock: torch.Tensor, span: float, spacing: Spacing) -> None:
-        super().__init__(method.problem, begin, span, spacing)
+        super().__init__(method.problem, begin, spacing)
+        orders = method.problem.orders.detach().unsqueeze(-1)
         self._method, self._clock, self.stops_at_outputs = method, clock, method.implicit
-        self._span, self._growing = span, (method.problem.orders.detach().unsqueeze(-1) - 1.0).clip(min=0.0)
+        self._span, self._growing = span, (orders - 1.0).clip(min=0.0)
+        self._mass = span**orders / gamma(orders + 1.0)  # what an error of the slope can become in the solution
         self._last = method.first(clock[0].detach())
         self._before: Node | None = None
         self._end, self._node, self._last_step = 0.0, self._last, 0.0
@@ -102,7 +105,7 @@ class StepSearch(Search):
             ]
         slopes, states = (change.abs() for change in changes)
         sizes = torch.maximum(node.entry.abs(), last.entry.abs()).to(torch.float64)
-        error = left * self.mass * part * self.without_noise(slopes, sizes)
+        error = left * self._mass * part * self.without_noise(slopes, sizes)
         if self._method.implicit:
             # Where old errors die out, that of a state is the one of its own interpolation; above order 1 they grow.
             grown = ((self._span - self.now) / step) ** self._growing

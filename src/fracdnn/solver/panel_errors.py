@@ -1,0 +1,235 @@
+"""What panels miss: tails of their polynomials, jumps, and what func does before their first point.
+
+Times are numbers of the scheme's kind of arrays, or [B, 1] where each sample has its own.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from fracdnn.caputo.weights import gamma
+from fracdnn.solver.arrays import Array, as_kind, cast, library, norm
+from fracdnn.solver.collocation import Memory, Panel, PanelScheme
+from fracdnn.solver.convergence import sizes
+from fracdnn.solver.jacobians import slopes_along
+from fracdnn.solver.search import JUMP_CAUTION, Fading, Tolerances
+
+# Of the first panel: in times that its slope would take to undo the state, and in spans.
+_FIRST, _SHORTEST_FIRST, _LONGEST_FIRST = 0.45, 1e-3, 0.1
+_ENOUGH = 3e-3  # of the tolerance, for iterates
+# What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
+# left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
+_OF_SLOPES, _OF_STATES = 0.02, 4.0
+_CONTINUED = 10.0  # what noise can become in the slopes at a panel's start
+_CONTINUITY = 0.002  # of the distance between a panel's start and what its states make of it, that is error
+_MOST_BROKEN, _BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
+_OF_ROOT, _SAME_ROOT = 0.1, 1e-6  # of it, that is error where the equations are unstable, and of states, that is none
+_OF_ROUNDING = 0.3  # of the rounding of the largest state, that a tolerance has to be
+# Lengths of a panel, in times since the start, from which on derivatives may be less smooth there than the solution.
+_NEAR_START = 0.2
+STEEP_START = 0.05  # power of 1/t from which func is said to grow toward a start
+STEEPEST = 0.98  # the one from which it is taken for not integrable
+# Times at which func is looked at before a first point: their ratio and number, the last of them two millionths of the
+# interval from the start; and the part of func below which a difference has no power to speak of.
+_RATIO, _COUNT, _ROUNDING = 8.0, 7, 1e-9
+
+
+@dataclass
+class Enough:
+    """Which change of states [G, S, d] is small enough for iterates, by tolerances and by a goal; [G, d]."""
+
+    tolerances: Tolerances
+    rounding: float
+    goal: Array | None = None
+
+    def __call__(self, states: Array) -> Array:
+        allowed = self.tolerances.scale(states)
+        if self.goal is not None:
+            allowed = library(states).minimum(allowed, as_kind(self.goal, states))
+        return library(states).maximum(_ENOUGH * allowed, self.rounding * sizes(states))
+
+
+class PanelErrors:
+    """Estimates for the panels of a search, [G, d]; `after` says what states become of a residual of the last system.
+
+    With `sensitive`, derivatives are to be as good as states.
+    """
+
+    def __init__(
+        self,
+        scheme: PanelScheme,
+        tolerances: Tolerances,
+        span: Array,
+        after: Callable[[Array], Array],
+        *,
+        sensitive: bool,
+    ) -> None:
+        orders, value = scheme.problem.orders.detach().unsqueeze(-1), scheme.own_kind(scheme.problem.value.detach())
+        self._scheme, self._tolerances, self._span, self._after = scheme, tolerances, span, after
+        self._sensitive = sensitive
+        self.orders = scheme.own_kind(orders)
+        # The integral of the kernel over the whole span: what an error of the slope can become in the solution.
+        self._mass = span**self.orders / scheme.own_kind(gamma(orders + 1.0))
+        # The largest states so far, with those of the panel tried last, and those that were expected since a start.
+        self.largest = self.reached = sizes(value[:, None])
+        self.reach = 0.0 * self.largest
+        self.allowed = self.largest  # the error, of the panel tried last
+        # What is left, at the next output, of the error of the panel tried last, and of those taken so far.
+        self.left = self.spent = self.reach
+        self.steepness = self.reach  # the power of 1/t with which func grows to a start
+
+    def first_times(self, span: Array) -> Array:
+        """As long as the slopes at the start would take to undo the states, [G, d]; NaN where a slope is."""
+        problem = self._scheme.problem
+        clock, value = self._scheme.begin.to(self._scheme.clock_dtype).squeeze(-1), problem.value.detach()
+        slope = problem.packed_slope(clock, value)
+        orders = problem.orders.detach().unsqueeze(-1)
+        times = (_FIRST * gamma(orders + 1.0) * value.abs() / slope.abs()) ** (1.0 / orders)
+        counts = ((value != 0) & (slope != 0) & ~slope.isinf()) | slope.isnan()
+        return torch.where(counts, times, math.inf).clip(_SHORTEST_FIRST * span, _LONGEST_FIRST * span)
+
+    def kept(self, wait: Array, length: Array) -> Array:
+        """Of an error of slopes on a panel, what is kept until the next output."""
+        return library(length).maximum(wait / self._span, length / self._span) ** (self.orders - 1.0)
+
+    def judge(
+        self,
+        memory: Memory,
+        panel: Panel,
+        tails: Array,
+        fading: Fading,
+        *,
+        first: Array,
+        unstable: Array,
+        since: Array,
+        counts: Array = True,
+        noise: Array | None = None,
+        moving: Array = 0.0,
+    ) -> Array:
+        """Errors of a panel in tolerances, infinite or NaN where they cannot be told.
+
+        `tails` are what its polynomials miss of slopes and states, `since` is the time from the last start to its own.
+        Errors that are `unstable` do not fade, they grow. `counts` are the samples that matter.
+        """
+        scheme, of, orders, length = self._scheme, library(panel.states), self.orders, panel.length
+        share, kept = length / self._span, self.kept(fading.wait, length)
+        # Where old errors die out, that of a state is the one of its own interpolation; where they grow, at the end.
+        grown = ((self._span - panel.begin) / length) ** (orders - 1.0).clip(min=0.0)
+        error = of.minimum(fading.part * _OF_SLOPES * self._mass * tails[0], _OF_STATES * grown * tails[1])
+        gap = abs(cast(scheme.to_begin, panel.states) @ panel.states - memory.state[:, None])[:, 0]
+        broken = 0.0 * gap
+        if memory.slopes is not None:
+            # Where func jumps on the panel, states do not go on however short it is; but memory forgets them.
+            local = (JUMP_CAUTION * kept * share ** (1.0 - orders)).clip(max=1.0)
+            local = of.where(~first, of.where(fading.part < 1.0, local, 1.0), 0.0)
+            # A jump of func before the first point: slopes do not go on from the panel before.
+            jump = abs(cast(scheme.to_begin, panel.slopes) @ panel.slopes - memory.slopes[:, -1:])[:, 0]
+            broken = gap
+            if noise is not None:
+                continued = _CONTINUED * noise
+                broken = of.where(gap <= self._seen_mass(panel, length) * continued, 0.0, gap)
+                jump = of.where(jump <= continued, 0.0, jump)
+            broken = local * broken
+            seen = self._seen_mass(panel, length * float(scheme.points.places[0]))
+            error = of.maximum(error, of.maximum(local * seen * jump, _CONTINUITY * broken))
+        self.left = orders * share * kept * error
+        factor, wait = of.where(unstable, 1.0, fading.factor), of.where(unstable, 0.0, fading.wait)
+        error, largest = factor * error + moving, sizes(panel.states)
+        self.reached = of.maximum(self.largest, largest)
+        if bool((first & counts).any()):
+            self.reach = of.where(first, of.maximum(self.reach, largest), self.reach)
+            close = self._meets(error, largest) & first & counts
+            if bool(close.any()):
+                of_start, self.steepness = self._of_start(memory, panel, wait, close)
+                self.left = of.where(close, of.maximum(self.left, of_start), self.left)
+                # A state that is not the start's may be another root.
+                other_root = unstable & (gap > _SAME_ROOT * self.reach)
+                of_start = of.maximum(of_start, of.where(other_root, _OF_ROOT * gap, 0.0))
+                error = of.where(close, of.maximum(error, of_start), error)
+                # From a steep start the solution grows, or falls: the first output will tell.
+                is_steep = (self.steepness > STEEP_START).any(1)[:, None]
+                largest = of.where(close & is_steep, self.reach, largest)
+        self.allowed = scale = self._tolerances.scale(largest[:, None])
+        near = (length > _NEAR_START * since) & counts
+        if self._sensitive and bool((near & self._meets(error, largest)).any()):
+            error = of.where(near, of.maximum(error, factor * self._of_derivatives(panel)), error)
+        # What does not go on at all is no solution, however little of it will be left.
+        return of.maximum(error / scale, broken / (_MOST_BROKEN * sizes(panel.states) + _BROKEN_TOLERANCES * scale))
+
+    def are_rounding(self) -> Array:
+        """Of which components no more is known than the rounding of what was added up: they have become very small."""
+        return self.allowed < _OF_ROUNDING * sys.float_info.epsilon * self.largest
+
+    def _meets(self, error: Array, largest: Array) -> Array:
+        """Whether all components of a panel are within the tolerances, for states of these sizes."""
+        good = error <= self._tolerances.scale(largest[:, None])
+        return good.all(1, keepdim=True) if self._scheme.begin.dim() else good.all()
+
+    def _seen_mass(self, panel: Panel, length: Array) -> Array:
+        """The integral of the kernel over the begin of a panel, seen from where it is largest; [G, 1]."""
+        near, far = length**self.orders, self.orders * length * (self._span - panel.begin) ** (self.orders - 1.0)
+        return self._mass / self._span**self.orders * library(far).where(self.orders > 1.0, far, near)
+
+    def _of_start(self, memory: Memory, panel: Panel, wait: Array, close: Array) -> tuple[Array, Array]:
+        """What is left, at the first output, of what func does before a panel's first point; and its `steepness`.
+
+        A transient or a weak singularity lies there. Func is looked at where panels are `close` to a solution, at times
+        that approach the start geometrically.
+        """
+        scheme, of, orders, length = self._scheme, library(panel.states), self.orders, panel.length
+        interval = length * float(scheme.points.places[0])
+        shortest = float(of.where(close, interval, math.inf).min())
+        late = norm(scheme.begin + torch.as_tensor(panel.begin))
+        finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * late
+        shares = [_RATIO**-number for number in range(1, _COUNT + 1) if shortest * _RATIO**-number > finest]
+        if len(shares) < 3:
+            return 0.0 * self.reach, 0.0 * self.reach
+        # Between the start and the first point the state goes like t^order.
+        elapsed, base = interval * scheme.numbers(shares), memory.state[:, None]
+        powers = cast((elapsed / interval)[..., None] ** orders.clip(max=1.0)[..., None], base)
+        states = scheme.tensor(base + (panel.states[:, :1] - base) * powers)
+        slopes = scheme.own_kind(scheme.problem.slopes(scheme.clock(panel.begin + elapsed), states))
+        taken = cast(scheme.points.values_at(elapsed / length), panel.slopes) @ panel.slopes
+        missed, steepness = _missed_integral(cast(elapsed, slopes), slopes, taken)
+        # As it is seen from the points, then as the equations make it of that, which is less in a stiff system.
+        distances = of.maximum(scheme.points.places * length, interval)[..., None] / length[..., None]
+        seen = missed[:, None] * cast(distances ** (orders - 1.0)[..., None], missed)
+        at_end = abs(self._after(seen))[:, -1]
+        distance = of.where(orders > 1.0, self._span, of.maximum(of.minimum(wait, self._span), length))
+        found = at_end * self._mass * orders * (distance / self._span) ** (orders - 1.0) / self._span
+        return found, steepness
+
+    def _of_derivatives(self, panel: Panel) -> Array:
+        """What derivatives of the solution miss, by a parameter that scales func: func's own along the states; [G, d].
+
+        Those go into the slopes of the solution's derivatives, and may be less smooth than the slopes: at a start.
+        """
+        scheme = self._scheme
+        clock = scheme.clock(panel.begin + panel.length * scheme.points.places)
+        along = slopes_along(scheme.problem, clock, scheme.tensor(panel.states))
+        if along is None:
+            return 0.0 * self._mass
+        missed = self._mass * scheme.points.tail(scheme.own_kind(along))
+        missed = cast(library(missed).where(abs(missed) < math.inf, missed, 0.0), panel.states)
+        return _OF_SLOPES * abs(self._after(missed[:, None] + 0.0 * panel.states))[:, -1]
+
+
+def _missed_integral(times: Array, slopes: Array, taken: Array) -> tuple[Array, Array]:
+    """∫ |func − polynomial| up to the first point, [G, d], and the powers p of func's growth like t^−p at its start.
+
+    Of func and the polynomial [G, K, d] at times [K] or [G, K], the latest first. The integral is infinite where func
+    is not integrable.
+    """
+    of = library(slopes)
+    gaps, last_time = abs(slopes - taken), times[..., -1:]
+    total = math.log(_RATIO) * (gaps * times[..., None]).sum(1)
+    older, old, last = gaps[:, -3], gaps[:, -2], gaps[:, -1]
+    tiny = float(of.finfo(gaps.dtype).tiny)
+    power = of.log(of.minimum(last / old.clip(min=tiny), old / older.clip(min=tiny)).clip(min=1.0)) / math.log(_RATIO)
+    power = of.where(last > _ROUNDING * abs(slopes[:, -1]), power, 0.0)
+    rest = last * last_time / math.sqrt(_RATIO) / (1.0 - power).clip(min=1.0 - STEEPEST)
+    missed = of.where(power >= STEEPEST, math.inf, total + rest)
+    return of.where(missed == missed, missed, math.inf), power
