@@ -114,28 +114,9 @@ class PanelErrors:
         `tails` are what its polynomials miss of slopes and states, `since` is the time from the last start to its own.
         Errors that are `unstable` do not fade, they grow. `counts` are the samples that matter.
         """
-        scheme, of, orders, length = self._scheme, library(panel.states), self.orders, panel.length
-        share, kept = length / self._span, self.kept(fading.wait, length)
-        # Where old errors die out, that of a state is the one of its own interpolation; where they grow, at the end.
-        grown = ((self._span - panel.begin) / length) ** (orders - 1.0).clip(min=0.0)
-        error = of.minimum(fading.part * _OF_SLOPES * self._mass * tails[0], _OF_STATES * grown * tails[1])
-        gap = abs(cast(scheme.to_begin, panel.states) @ panel.states - memory.state[:, None])[:, 0]
-        broken = 0.0 * gap
-        if memory.slopes is not None:
-            # Where func jumps on the panel, states do not go on however short it is; but memory forgets them.
-            local = (JUMP_CAUTION * kept * share ** (1.0 - orders)).clip(max=1.0)
-            local = of.where(~first, of.where(fading.part < 1.0, local, 1.0), 0.0)
-            # A jump of func before the first point: slopes do not go on from the panel before.
-            jump = abs(cast(scheme.to_begin, panel.slopes) @ panel.slopes - memory.slopes[:, -1:])[:, 0]
-            broken = gap
-            if noise is not None:
-                continued = _CONTINUED * noise
-                broken = of.where(gap <= self._seen_mass(panel, length) * continued, 0.0, gap)
-                jump = of.where(jump <= continued, 0.0, jump)
-            broken = local * broken
-            seen = self._seen_mass(panel, length * float(scheme.points.places[0]))
-            error = of.maximum(error, of.maximum(local * seen * jump, _CONTINUITY * broken))
-        self.left = orders * share * kept * error
+        of = library(panel.states)
+        gap = abs(cast(self._scheme.to_begin, panel.states) @ panel.states - memory.state[:, None])[:, 0]
+        error, broken = self._of_polynomials(memory, panel, tails, fading, gap, first, noise)
         factor, wait = of.where(unstable, 1.0, fading.factor), of.where(unstable, 0.0, fading.wait)
         error, largest = factor * error + moving, sizes(panel.states)
         self.reached = of.maximum(self.largest, largest)
@@ -153,11 +134,41 @@ class PanelErrors:
                 is_steep = (self.steepness > STEEP_START).any(1)[:, None]
                 largest = of.where(close & is_steep, self.reach, largest)
         self.allowed = scale = self._tolerances.scale(largest[:, None])
-        near = (length > _NEAR_START * since) & counts
+        near = (panel.length > _NEAR_START * since) & counts
         if self._sensitive and bool((near & self._meets(error, largest)).any()):
             error = of.where(near, of.maximum(error, factor * self._of_derivatives(panel)), error)
         # What does not go on at all is no solution, however little of it will be left.
         return of.maximum(error / scale, broken / (_MOST_BROKEN * sizes(panel.states) + _BROKEN_TOLERANCES * scale))
+
+    def _of_polynomials(
+        self, memory: Memory, panel: Panel, tails: Array, fading: Fading, gap: Array, first: Array, noise: Array | None
+    ) -> tuple[Array, Array]:
+        """What they miss inside of a panel and next to the one before, and how far states do not go on from there.
+
+        The `gap` is that between the state at a panel's start and what its states make of it.
+        """
+        scheme, of, orders, length = self._scheme, library(panel.states), self.orders, panel.length
+        share, kept = length / self._span, self.kept(fading.wait, length)
+        # Where old errors die out, that of a state is the one of its own interpolation; where they grow, at the end.
+        grown = ((self._span - panel.begin) / length) ** (orders - 1.0).clip(min=0.0)
+        error = of.minimum(fading.part * _OF_SLOPES * self._mass * tails[0], _OF_STATES * grown * tails[1])
+        broken = 0.0 * gap
+        if memory.slopes is not None:
+            # Where func jumps on the panel, states do not go on however short it is; but memory forgets them.
+            local = (JUMP_CAUTION * kept * share ** (1.0 - orders)).clip(max=1.0)
+            local = of.where(~first, of.where(fading.part < 1.0, local, 1.0), 0.0)
+            # A jump of func before the first point: slopes do not go on from the panel before.
+            jump = abs(cast(scheme.to_begin, panel.slopes) @ panel.slopes - memory.slopes[:, -1:])[:, 0]
+            broken = gap
+            if noise is not None:
+                continued = _CONTINUED * noise
+                broken = of.where(gap <= self._seen_mass(panel, length) * continued, 0.0, gap)
+                jump = of.where(jump <= continued, 0.0, jump)
+            broken = local * broken
+            seen = self._seen_mass(panel, length * float(scheme.points.places[0]))
+            error = of.maximum(error, of.maximum(local * seen * jump, _CONTINUITY * broken))
+        self.left = orders * share * kept * error
+        return error, broken
 
     def are_rounding(self) -> Array:
         """Of which components no more is known than the rounding of what was added up: they have become very small."""
@@ -169,7 +180,7 @@ class PanelErrors:
         return good.all(1, keepdim=True) if self._scheme.begin.dim() else good.all()
 
     def _seen_mass(self, panel: Panel, length: Array) -> Array:
-        """The integral of the kernel over the begin of a panel, seen from where it is largest; [G, 1]."""
+        """The integral of the kernel over the first part of a panel, seen from where it is largest; [G, 1]."""
         near, far = length**self.orders, self.orders * length * (self._span - panel.begin) ** (self.orders - 1.0)
         return self._mass / self._span**self.orders * library(far).where(self.orders > 1.0, far, near)
 
