@@ -1,6 +1,7 @@
 """Parts are merged in the same order by any number of readers, and summaries can be sent without loss."""
 
 import math
+import pickle
 from dataclasses import dataclass
 from datetime import date, time
 from decimal import Decimal
@@ -11,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from fracdnn.columns.summary import ColumnSummary
-from fracdnn.columns.tree import Tree, as_bytes, of_bytes
+from fracdnn.columns.tree import Tree
 from fracdnn.tabular.ids import Numbering
 from fracdnn.tabular.targets import TargetSummary
 
@@ -53,7 +54,8 @@ def test_missing_parts_on_the_right_are_nothing():
 
 
 def sent(summary):
-    return of_bytes(as_bytes(summary))
+    """As torch sends it to other processes."""
+    return pickle.loads(pickle.dumps(summary))
 
 
 DAYS = ["2024-05-31", "soon", "2024-06-01 12:30", None]

@@ -5,11 +5,8 @@ it merges its two children, the left one first. Sums in floating point and sketc
 for any number of processes.
 """
 
-import pickle
 from functools import reduce
 from typing import Any, Generic, NamedTuple, TypeVar
-
-import torch
 
 from fracdnn.training import together
 
@@ -55,15 +52,6 @@ def shared(tree: Tree[Summary]) -> Tree[Summary]:
     what, whole = "the summary of the table", Tree[Summary]()
     for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
         for place in range(n_nodes):
-            mine = as_bytes(tree.nodes[place] if rank == together.rank() else None)
-            whole.add(of_bytes(together.from_rank(rank, mine, what)))
+            mine = tree.nodes[place] if rank == together.rank() else None
+            whole.add(together.from_rank(rank, mine, what))
     return whole
-
-
-def as_bytes(value: Any) -> torch.Tensor:
-    """For another process of the same training, which trusts this one."""
-    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-
-
-def of_bytes(content: torch.Tensor) -> Any:
-    return pickle.loads(content.numpy().tobytes())

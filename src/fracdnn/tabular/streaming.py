@@ -14,7 +14,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from fracdnn.columns.late import pl
-from fracdnn.columns.tree import as_bytes, of_bytes
 from fracdnn.exceptions import RankError, TableError
 from fracdnn.extras import require
 from fracdnn.tabular import reading
@@ -233,7 +232,7 @@ def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]"
         yield from (frame for frame in made if frame is not None)
         return
     for frame in made:
-        found = [of_bytes(each) for each in together.from_each(as_bytes(frame), "the parts of a table")]
+        found = together.from_each(frame, "the parts of a table")
         try:
             yield from (each for each in found if together.is_first() and each is not None)
         except GeneratorExit:
