@@ -30,7 +30,7 @@ class BatchedPanels(PanelScheme):
 
     def start(self) -> Memory:
         """Before the first panels: a panel of slopes 0, which is far away."""
-        slopes = (self.problem.value[:, None] * 0.0).expand(-1, self.points.count, -1)
+        slopes = (self.problem.value[:, None] * 0.0).expand(-1, len(self.points.places), -1)
         return Memory(self.problem.value, None, slopes, torch.full_like(self.begin, self.shortest))
 
     def after(self, residual: torch.Tensor) -> torch.Tensor:

@@ -123,7 +123,7 @@ class BatchedSearch:
             self._end = torch.where(moves, torch.where(whole, self._stop, self._now + step), self._end)
             errors = self._attempt()
             good, tries = moves & (errors <= 1.0), tries + 1
-            steep = torch.where(self._first, FORGETTING + self._orders, float(self._scheme.points.count))
+            steep = torch.where(self._first, FORGETTING + self._orders, float(len(self._scheme.points.places)))
             factor = SAFETY * errors ** (-1.0 / torch.where(self._may_jump(), 1.0, steep))
             factor = torch.where(errors.isfinite(), factor, 0.0)
             floor = torch.where(self._first & ~good, FIRST_SHRINK, SHRINK)

@@ -68,7 +68,7 @@ class PanelSearch(Search):
 
     @property
     def power(self) -> float:
-        return float(self._scheme.points.count)
+        return float(len(self._scheme.points.places))
 
     def first_step(self, span: float) -> float:
         """As long as the slope at the start would take to undo the state, in the component that is quickest."""

@@ -41,10 +41,6 @@ class Points:
     fine_weights: Array  # [Q]
     at_fine: Array  # [Q, m]: values at the points to those at the quadrature's
 
-    @property
-    def count(self) -> int:
-        return len(self.places)
-
     def values_at(self, places: Array) -> Array:
         """[R, m]: values at the points to those of their polynomial at places [R]."""
         return _jacobi(places, len(self.places)) @ self.to_legendre
@@ -109,7 +105,7 @@ class Weights:
         """[G, R, m]: ∫_0^x (x − s)^(γ−1)/Γ(γ) p(s) ds at places x of a panel of length 1, [R] or [G, R]."""
         of, x = library(places), places[..., None]
         powers = of.where(x > 0, of.where(x > 0, x, 1.0) ** self.orders, 0.0)
-        polynomials = _jacobi(places, self.points.count, self.orders[..., 0])
+        polynomials = _jacobi(places, len(self.points.places), self.orders[..., 0])
         return (powers * self.scale * polynomials) @ self.points.to_legendre
 
     def later(self, distance: Array) -> Array:
