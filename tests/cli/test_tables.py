@@ -15,11 +15,11 @@ import pandas as pd
 import polars as pl
 import pytest
 import xlsxwriter
-from fracdnn.cli.remarks import is_like_a_price
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
+from fracdnn.cli.train import is_like_a_price
 from fracdnn.estimators.reliability import calibration_error
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel

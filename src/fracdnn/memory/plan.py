@@ -177,7 +177,8 @@ class MembersPlan(ExactPlan):
             matrix = self._matrix if top is None else _transposed(self._matrix)
             return matrix.tolist() if matrix.dim() == 2 else [row.unbind() for row in matrix.to(state).unbind()]
 
-        return PairwiseSum(self.kept(("rows", top is None, *kind_of(state)), rows))
+        key = ("rows", top is None, state.dtype, state.device)
+        return PairwiseSum(self._kept.get(key) or self.kept(key, rows))
 
     def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
         earlier, later, steps = (torch.stack(list(each)).flatten(2) for each in (states, adjoints, changes))

@@ -88,19 +88,19 @@ class PairwiseSum(HistorySum):
         return state
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-        unscaled = isinstance(factor, float) and factor == 1.0
-        return self.first(self._add_row(n, change if unscaled else change * factor))
-
-    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
-        return self._add_row(n + 1, torch.zeros_like(self.first(state)))
-
-    def _add_row(self, n: int, total: torch.Tensor) -> torch.Tensor:
+        total = change if isinstance(factor, float) and factor == 1.0 else change * factor
         for weight, state in zip(self._rows[n - 1], self._states, strict=False):
             if isinstance(weight, torch.Tensor):
                 total.addcmul_(weight, state)
             elif weight:
                 total.add_(state, alpha=weight)
+        self._states.append(total)
         return total
+
+    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
+        self.first(state)
+        self.advance(n + 1, torch.zeros_like(state), 1.0)
+        return self._states.pop()
 
 
 class FunctionalSum(HistorySum):

@@ -253,7 +253,8 @@ class AdamLoop:
                 if noted:
                     self._done, self._sums = self._done + 1, _NOTHING
                 run.note(noted, self._positions)
-                if any(member.history.status for members, _ in self._stacks for member in members):
+                statuses = [member.history.status for members, _ in self._stacks for member in members]
+                if any(statuses):
                     self._untie()
                     self._stack()
         finally:
@@ -262,9 +263,9 @@ class AdamLoop:
 
     def _noted(self, members: Sequence[Member], epochs: Epochs, found: Sequence[Result]) -> list[tuple[Member, Record]]:
         """The records of members, those that are finite; others have ended."""
-        noted, records = [], self._records(members, epochs, found)
+        noted, records, is_captured = [], self._records(members, epochs, found), epochs.is_captured
         for member, record, score in zip(members, records, epochs.members.scores(), strict=True):
-            member.history.captured |= epochs.is_captured
+            member.history.captured |= is_captured
             if math.isfinite(record.loss):
                 noted.append((member, member.add(record, score)))
             else:

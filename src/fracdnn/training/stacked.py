@@ -70,7 +70,7 @@ class StackedNetworks:
         self._step_size = self._memory.step_size.to(networks[0].W.device)  # a CUDA graph can hold no copying
         is_fixed, like, n_layers = self._memory.is_fixed, networks[0].W, self.architecture.n_layers
         plan = self._memory.plan(like, n_layers, compress=False) if is_fixed else None
-        self._fixed = plan and MembersPlan(plan.factors, plan.matrix())
+        self._fixed = plan and self._walk_by(MembersPlan(plan.factors, plan.matrix()))
 
     def constants(self) -> object:
         """What a call reads beside the parameters."""
@@ -85,9 +85,7 @@ class StackedNetworks:
     @torch.no_grad()
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs [n_networks, n, n_outputs] of samples [n_networks, n, n_features]."""
-        of = dict(zip(self.names, self.parameters, strict=True))
-        self._plan = self._fixed or self._learned_plan(of[_RAW_ORDER])
-        self._walk = Walk(MatmulLayers, self.architecture, self._plan, Weights(*(of[name] for name in _WEIGHTS)))
+        self._walk = self._fixed or self._walk_by(self._learned_plan(self.parameters[self.names.index(_RAW_ORDER)]))
         return self._walk.outputs(x)
 
     @torch.no_grad()
@@ -96,8 +94,13 @@ class StackedNetworks:
         weights: list[Any] = list(self._walk.back(cotangent)[1:])
         found, memory = dict(zip(_WEIGHTS, weights, strict=False)), weights[len(_WEIGHTS) :]
         if memory:
-            found[_RAW_ORDER] = torch.autograd.grad(self._plan.weight_tensors, self._raw, memory)[0]
+            found[_RAW_ORDER] = torch.autograd.grad(self._learned_weights, self._raw, memory)[0]
         self.gradients = [found[name] for name in self.names]
+
+    def _walk_by(self, plan: MembersPlan) -> Walk:
+        self._learned_weights = plan.weight_tensors
+        of = dict(zip(self.names, self.parameters, strict=True))
+        return Walk(MatmulLayers, self.architecture, plan, Weights(*[of[name] for name in _WEIGHTS]))
 
     @torch.enable_grad()
     def _learned_plan(self, raw: torch.Tensor) -> MembersPlan:
@@ -119,16 +122,17 @@ class StackedMembers:
 
     def __init__(self, tasks: Sequence[Task], batch_size: int, validation: Sequence[Task]) -> None:
         self.tasks, self._objective = tasks, tasks[0].objective
+        self._chunks = [task.chunk for task in tasks]
         self.network = StackedNetworks([task.network for task in tasks])
         self.parameters = self.kept = self.network.parameters
         self.counts = [task.n for task in tasks]
         self.n_batches = -(-max(self.counts) // batch_size)
         self.sizes = [batch_size] * self.n_batches
-        self.data = _padded(tasks, len(self.sizes) * batch_size)
+        self.data = _padded(self._chunks, len(self.sizes) * batch_size)
         starts = batch_size * torch.arange(len(self.sizes)).unsqueeze(1)
         rows = (torch.tensor(self.counts) - starts).clamp(0, batch_size)
         self.rows = rows.to(tasks[0].x.device, torch.float64)
-        self._held_out = (_padded(validation), validation[0].objective) if validation else None
+        self._held_out = (_padded([task.chunk for task in validation]), validation[0].objective) if validation else None
 
     def joined(self, moments: Sequence[State]) -> list[State]:
         """The moments of each parameter, from those of the members; all have done as many steps."""
@@ -139,7 +143,7 @@ class StackedMembers:
 
     def load(self, orders: Sequence[torch.Tensor]) -> None:
         """Write the samples in these orders."""
-        _fill(self.data, self.tasks, orders)
+        _fill(self.data, self._chunks, orders)
 
     @torch.no_grad()
     def evaluate(self, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -161,7 +165,7 @@ class StackedMembers:
     def accuracies(self, outputs: torch.Tensor) -> list[float | None]:
         """Of outputs for all samples; None for regressions."""
         if self._objective.loss != "cross_entropy":
-            return [None] * len(self.tasks)
+            return [None] * len(self._chunks)
         _, target, weight = self.data
         return list((((outputs.argmax(2) == target) * weight).sum(1) / weight.sum(1)).tolist())
 
@@ -179,7 +183,7 @@ class StackedMembers:
     def scores(self) -> list[float | None]:
         """The losses of what each network has not seen."""
         if self._held_out is None:
-            return [None] * len(self.tasks)
+            return [None] * len(self._chunks)
         (x, target, weight), objective = self._held_out
         parts = [x] if x.is_cuda else x.split(_ROWS_AT_A_TIME, 1)
         outputs = torch.cat([self.network(part) for part in parts], 1)
@@ -200,16 +204,16 @@ def _with_cotangent(
     return -(logs * labels * share).sum((1, 2)), (logs.exp() - labels) * share
 
 
-def _padded(tasks: Sequence[Task], length: int | None = None) -> list[torch.Tensor]:
+def _padded(chunks: Sequence[Sequence[Any]], length: int | None = None) -> list[torch.Tensor]:
     """x, target and weight of all tasks; behind those that are shorter are zeros: samples without weight."""
-    n = max(task.n for task in tasks) if length is None else length
-    stacked = [kind.new_zeros(len(tasks), n, *kind.shape[1:]) for kind in tasks[0].chunk if kind is not None]
-    _fill(stacked, tasks, [torch.arange(task.n, device=task.x.device) for task in tasks])
+    sizes = [len(x) for x, *_ in chunks]
+    n = max(sizes) if length is None else length
+    stacked = [kind.new_zeros(len(chunks), n, *kind.shape[1:]) for kind in chunks[0] if kind is not None]
+    _fill(stacked, chunks, [torch.arange(size, device=stacked[0].device) for size in sizes])
     return stacked
 
 
-def _fill(stacked: Sequence[torch.Tensor], tasks: Sequence[Task], orders: Sequence[torch.Tensor]) -> None:
-    for place, (task, order) in enumerate(zip(tasks, orders, strict=True)):
-        for full, each in zip(stacked, task.chunk, strict=True):
-            assert each is not None
+def _fill(stacked: Sequence[torch.Tensor], chunks: Sequence[Sequence[Any]], orders: Sequence[torch.Tensor]) -> None:
+    for place, (chunk, order) in enumerate(zip(chunks, orders, strict=True)):
+        for full, each in zip(stacked, chunk, strict=True):
             torch.index_select(each, 0, order, out=full[place, : len(order)])

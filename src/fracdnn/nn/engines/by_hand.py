@@ -71,34 +71,29 @@ def feature_biases(K: torch.Tensor, b: torch.Tensor | None) -> Sequence[torch.Te
     return (b if b.dim() == 2 else b.unsqueeze(1).expand(K.shape[:2])).contiguous().resolve_neg().unbind()
 
 
-def _affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-    """K y + b for rows y; of several networks, each with its own. Small products like their right factor contiguous."""
-    if K.dim() == 2 or b is None:
-        return linear(y, K, b)
-    return torch.baddbmm(b.unsqueeze(1), y, K.mT.contiguous())
-
-
-def _product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """`left @ right`, less the time that torch takes to find out how many axes they have."""
-    return torch.mm(left, right, out=out) if left.dim() == 2 else torch.bmm(left, right, out=out)
-
-
 class MatmulLayers(Layers):
     """Layers by matrix products: any width, any activation, also with a learned memory."""
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
         self._activation, self._slope = ACTIVATIONS[architecture.activation], SLOPES[architecture.activation]
         self._plan, self._K, self._b = plan, weights.operators, weights.b
+        # Of several networks each has its own products. By `matmul` torch takes longer to find the axes.
+        self._several = self._K.dim() == 4
+        self._product = torch.bmm if self._several else torch.mm
+        biases: Any = feature_biases(self._K, self._b)
+        self._biases = [bias.unsqueeze(1) for bias in biases] if self._several else biases
         self._factors: Any = plan.factor_numbers or plan.factors.detach().to(weights.W.device, wide(weights.W.dtype))
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         keeps_value, activation, factors = self._slope.keeps_value, self._activation, self._factors
-        history, biases = self._plan.forward_sum(y0), feature_biases(self._K, self._b)
+        history, several = self._plan.forward_sum(y0), self._several
+        # Small products like their right factor contiguous.
+        operators = (self._K.mT.contiguous() if several else self._K).unbind(-3)
         y = history.first(y0)
         # Of each layer its input, what its slope needs, and what it gave where weights of the memory are learned.
         self._states, self._kept, self._changes = [y], [], []
-        for j, K in enumerate(self._K.unbind(-3)):
-            argument = _affine(y, K, biases[j])
+        for j, (K, b) in enumerate(zip(operators, self._biases, strict=True)):
+            argument = torch.baddbmm(b, y, K) if several else linear(y, K, b)
             change = activation(argument)
             self._kept.append(change if keeps_value else argument)
             if self._plan.learned:
@@ -113,16 +108,17 @@ class MatmulLayers(Layers):
         grad_b = None if self._b is None else torch.empty_like(self._b)
         into_K, into_b = grad_K.unbind(-3), None if grad_b is None else grad_b.unbind(-2 if grad_b.dim() > 1 else 0)
         adjoint, factors = self._plan.adjoint_sum(n_layers, cotangent), self._plan.scales(cotangent)
+        product = self._product
         state, adjoints = adjoint.first(cotangent), []
         for n, j in enumerate(reversed(range(n_layers)), 1):
             if learned:
                 adjoints.append(state)
             cotangent = slope(state, self._kept[j])
             cotangent = cotangent * factors[j] if cotangent is state else cotangent.mul_(factors[j])
-            _product(cotangent.mT, self._states[j], out=into_K[j])
+            product(cotangent.mT, self._states[j], out=into_K[j])
             if into_b is not None:
                 torch.sum(cotangent, -2 if into_b[j].dim() else (0, 1), out=into_b[j])
-            state = adjoint.advance(n, _product(cotangent, operators[j]), 1.0)
+            state = adjoint.advance(n, product(cotangent, operators[j]), 1.0)
         memory = self._plan.learned_gradients(self._states[:-1], adjoints[::-1], self._changes) if learned else ()
         return LayerGradients(state, grad_K, grad_b, memory)
 
@@ -134,17 +130,17 @@ class Walk:
         name = architecture.input_activation
         self._activation, self._slope = ACTIVATIONS[name], SLOPES[name]
         self._layers: Any = kind(architecture, plan, weights)
-        self._weights = weights
+        self._weights, self._product = weights, torch.mm if weights.W.dim() == 2 else torch.bmm
 
     def outputs(self, x: torch.Tensor) -> torch.Tensor:
         """W Y_N."""
         self._last = self._layers.forward(self._project(x))
-        return _product(self._last, self._weights.W.mT)
+        return self._product(self._last, self._weights.W.mT)
 
     def back(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Gradients of x, of all weights, and of the memory's weights where they are learned."""
-        W = _product(cotangent.mT, self._last)
-        found = self._layers.back(_product(cotangent, self._weights.W))
+        W = self._product(cotangent.mT, self._last)
+        found = self._layers.back(self._product(cotangent, self._weights.W))
         x, *projection = self._back_to_input(found.start)
         return (x, *Weights(found.K, found.b, W, *projection), *found.memory)
 
@@ -162,9 +158,13 @@ class Walk:
     def _project(self, x: torch.Tensor) -> torch.Tensor:
         """Y_0."""
         self._x = x
-        if self._weights.input_weight is None:
+        weight, bias = self._weights.input_weight, self._weights.input_bias
+        if weight is None:
             return x
-        argument = _affine(x, self._weights.input_weight, self._weights.input_bias)
+        if weight.dim() == 2 or bias is None:
+            argument = linear(x, weight, bias)
+        else:
+            argument = torch.baddbmm(bias.unsqueeze(1), x, weight.mT.contiguous())
         value = self._activation(argument)
         self._kept = value if self._slope.keeps_value else argument
         return value
@@ -175,7 +175,7 @@ class Walk:
         if weight is None:
             return cotangent, None, None
         cotangent = self._slope.back(cotangent, self._kept)
-        of_weight = _product(self._x.mT, cotangent).mT if weight.dim() == 3 else _product(cotangent.mT, self._x)
+        of_weight = torch.bmm(self._x.mT, cotangent).mT if weight.dim() == 3 else torch.mm(cotangent.mT, self._x)
         return cotangent @ weight if self._x.requires_grad else None, of_weight, cotangent.sum(-2)
 
 
