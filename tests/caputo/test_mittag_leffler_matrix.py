@@ -101,6 +101,12 @@ def test_gradients_pass_gradcheck(name):
     )
 
 
+def test_a_scale_has_a_gradient_where_its_matrix_has_none():
+    scale = torch.tensor([0.4, 1.3], dtype=torch.float64, requires_grad=True)
+    matrix = torch.from_numpy(SQUARE[:3, :3])
+    assert torch.autograd.gradcheck(lambda scale: mittag_leffler_matrix(matrix, 0.7, scale=scale), scale)
+
+
 def test_torch_func_gives_one_jacobian_in_both_modes():
     for matrix in (torch.from_numpy(JORDAN), torch.from_numpy(SQUARE[:3, :3])):
         reverse = torch.func.jacrev(mittag_leffler_matrix)(matrix, 0.7)

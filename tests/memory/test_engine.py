@@ -12,11 +12,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import (
     MemorylessPlan,
     chain,
     choose_block,
     choose_compression,
+    choose_sum,
     compressed,
     default_compress_tol,
     equal_steps_plan,
@@ -28,6 +30,7 @@ from fracdnn.memory import (
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.recomputation import segments
+from fracdnn.memory.sums import PairwiseSum
 from fracdnn.tracing import versions
 from tests.slow import each_once, slow_but
 
@@ -356,6 +359,16 @@ def test_the_choice_of_a_history(asked, n_layers, size, options, expected):
     assert choose_compression(asked, n_layers, state, **{"equal_steps": True, **options}) is expected
 
 
+def test_the_choice_for_a_learned_order_in_a_cuda_graph(monkeypatch):
+    """Exponentials are made from its value, which a capture does not know."""
+    monkeypatch.setattr(choose_sum, "values_are_unknown", lambda: True)
+    state = torch.empty(10**6)
+    for asked in ("auto", False):
+        assert choose_compression(asked, 1000, state, equal_steps=True, learned=True) is False
+    with pytest.raises(InvalidArgumentError, match="compress must be False or 'auto' for a learned order in a CUDA"):
+        choose_compression(True, 1000, state, equal_steps=True, learned=True)
+
+
 def test_the_choice_on_another_device():
     state = torch.empty(10**6, device="meta")
     assert choose_compression("auto", 192, state, equal_steps=True) is False
@@ -596,6 +609,13 @@ def test_the_block_on_a_gpu(monkeypatch):
     assert choose_block(state) == triton_sum.BLOCK
     with torch.autograd.forward_ad.dual_level():
         assert choose_block(state) == 32
+
+
+def test_a_sum_by_pairs_follows_states_that_others_make():
+    matrix, states = memory_matrix(0.4, 6), numbers(6, 2, 3)
+    history = PairwiseSum(matrix.tolist())
+    for n, state in enumerate(states):
+        torch.testing.assert_close(history.follow(n, state), torch.tensordot(matrix[n], states, dims=1))
 
 
 def test_segments_may_be_single_layers():

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import fracdnn
+from fracdnn import validation
 from fracdnn.caputo import l1_step_factor, l1_weights, memory_matrix
 from fracdnn.exceptions import FracdnnError
 from fracdnn.nn import (
@@ -104,7 +105,7 @@ def test_compression_is_chosen_for_states_of_the_width(n, compressed):
 
 @pytest.mark.parametrize(("stencil", "points"), [("nine-point", 9), ("five-point", 5)])
 def test_a_stencil_is_a_matrix_on_the_grid(stencil, points):
-    net = network(12, 2, operator=stencil, grid_shape=(3, 4))
+    net = random_biases(network(12, 2, operator=stencil, grid_shape=(3, 4)))
     assert net.psi.shape == (8, points)
     layer = net.as_modules().stack[0]
     kernel = torch.zeros(9, dtype=torch.float64)
@@ -118,7 +119,7 @@ def test_a_stencil_is_a_matrix_on_the_grid(stencil, points):
                     if 0 <= other[0] < 3 and 0 <= other[1] < 4:
                         matrix[4 * row + column, 4 * other[0] + other[1]] = kernel[3 * i + j]
     x = batch(5, 12)
-    torch.testing.assert_close(layer(x), torch.tanh(x @ matrix.T))
+    torch.testing.assert_close(layer(x), torch.tanh(x @ matrix.T + layer.b))
     net(x).sum().backward()
     assert all(p.grad is not None for p in net.parameters())
 
@@ -510,6 +511,15 @@ def test_device_and_dtype_as_torch_has_them():
     assert {(each.device.type, each.dtype) for each in net.parameters()} == {("meta", torch.float64)}
     assert "device" not in net.options
     assert FractionalNetwork(2, 3, n_layers=2, dtype=torch.bfloat16)(batch().bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("learned", [{"learn_order": "layer"}, {"learn_steps": True}], ids=str)
+def test_what_is_fixed_goes_where_the_learned_is(learned, monkeypatch):
+    """To a device whose numbers nobody may look at."""
+    monkeypatch.setattr(validation, "values_are_unknown", lambda tensor: True)
+    memory = Memory(3, order=[0.2, 0.5, 0.7], step_size=[0.1, 0.2, 0.3], device="meta", **learned)
+    plan = memory.plan(torch.empty(2, 3, device="meta"), 3)
+    assert all(each.is_meta for each in plan.weight_tensors)
 
 
 @pytest.mark.parametrize(

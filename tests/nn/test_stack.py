@@ -653,6 +653,10 @@ BAD = [
         lambda: FractionalStack([nn.ReLU(inplace=True)])(batch(2, 4)),
         r"layer 0 \(ReLU\) must not change the state it is given, but it wrote into it",
     ),
+    (
+        lambda: FractionalStack([nn.ReLU(inplace=True)], order=1.0)(batch(2, 4)),  # a state that nobody wrote into yet
+        r"layer 0 \(ReLU\) must not change the state it is given, but it wrote into it",
+    ),
 ]
 
 

@@ -42,6 +42,12 @@ def test_where_the_value_is_not_finite_a_tenth_is_tried():
     assert found is None
 
 
+def test_a_value_on_the_line_itself_is_accepted():
+    """1 − t + t² is 0.75 at the first length, 0.5, and so is 1 − 0.5 t."""
+    found, lengths = tried(lambda t: 1.0 - t + t**2, -1.0, Armijo(decrease=0.5))
+    assert lengths == [found] == [0.5]
+
+
 def test_a_value_as_high_as_the_start_is_not_accepted():
     """For a tiny length the decrease that is asked for rounds to nothing."""
     found, lengths = tried(lambda t: 1.0, -1e-30, Armijo(max_trials=2))

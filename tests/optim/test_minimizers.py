@@ -380,6 +380,19 @@ def test_bad_calls():
         LBFGS([x], history_size=0)
 
 
+def test_gradients_are_no_views_of_one_another():
+    """Who keeps one of them does not keep them all."""
+    parameters = [torch.ones(n, dtype=torch.float64, requires_grad=True) for n in (2, 3)]
+
+    def closure():
+        loss = sum(parameter.square().sum() for parameter in parameters)
+        loss.backward()
+        return loss
+
+    BFGS(parameters, max_iter=1).step(closure)
+    assert [parameter.grad.untyped_storage().nbytes() for parameter in parameters] == [2 * 8, 3 * 8]
+
+
 def test_groups_added_later_are_refused():
     optimizer = BFGS([torch.zeros(2, requires_grad=True)])
     with pytest.raises(InvalidArgumentError, match="params must be one group, got another"):

@@ -20,7 +20,9 @@ from fracdnn.training import (
     Regularization,
     Task,
     backward,
+    together,
 )
+from fracdnn.training.evaluation import data_loss_together
 from tests.nn.problems import network
 from tests.slow import each_once
 from tests.training.problems import OBJECTIVES, REGULARIZATION, by_definition, data, orders_of_remainders
@@ -297,6 +299,23 @@ def test_a_state_that_is_not_finite_is_named(engine):
     with pytest.raises(NotFiniteError, match="layer 3 made the state not finite"):
         backward(Objective(), net, x, target)
     assert all(p.grad is None for p in net.parameters())
+
+
+def test_trouble_with_a_chunk_and_an_interrupt_end_the_loss_of_all_chunks(monkeypatch):
+    """As one process of several; here there is one only."""
+    net = network(width=4)
+    given = data(30, net)
+
+    def chunks():
+        yield given
+        raise ValueError("no such file")
+
+    with pytest.raises(ValueError, match="no such file"):
+        data_loss_together(Objective(), net, chunks())
+    assert math.isfinite(data_loss_together(Objective(), net, [given]))
+    monkeypatch.setattr(together, "_interrupted", True)
+    with pytest.raises(KeyboardInterrupt):
+        data_loss_together(Objective(), net, [given])
 
 
 @pytest.mark.parametrize("engine", ENGINES)

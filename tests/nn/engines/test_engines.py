@@ -413,6 +413,15 @@ def test_asked_for_is_what_runs_though_another_would_be_chosen():
     assert wide.engine_ == "numba"
 
 
+def test_the_kernel_sums_over_all_pairs_where_auto_would_sum_by_exponentials():
+    x = batch(2)
+    kernel, exact = (network(n_layers=200, engine=engine) for engine in ("numba", "matmul"))
+    exact.memory.compress = False
+    torch.testing.assert_close(kernel(x), exact(x))
+    assert kernel.engine_ == "numba"
+    assert kernel.compressed_ is False
+
+
 class TwiceTanh(TorchFunctionMode):
     def __torch_function__(self, function, types, arguments=(), options=None):
         result = function(*arguments, **(options or {}))
@@ -548,3 +557,17 @@ def test_plans_are_kept_and_states_on_the_cpu_are_not_summed_by_triton():
     assert memory.plan(state, 1000) is memory.plan(state, 1000)
     assert memory.plan(state, 1000).compressed
     assert not memory.sums_by_triton(state, 1000)
+
+
+@pytest.mark.parametrize(
+    ("options", "same"),
+    [
+        ({}, True),
+        ({"learn_order": True}, False),
+        ({"learn_order": True, "compress": False}, True),
+        ({"learn_order": "layer"}, True),
+        ({"learn_steps": True}, True),
+    ],
+)
+def test_a_cuda_graph_sums_as_other_passes_do_but_by_exponentials_of_a_learned_order(options, same):
+    assert Memory(1000, **options).is_the_same_in_a_graph(torch.zeros(500, 64), 1000) is same
