@@ -53,7 +53,7 @@ nitpick_ignore_regex = [
     ("py:class", r"fracdnn\.fitting\.(profiles\.Profile|fit_result\.SetResult)"),
     ("py:class", r"fracdnn\.columns\.encoding\.(Encoded|Encoding)"),
     ("py:class", r"fracdnn\.estimators\.(estimator\.FractionalEstimator|shaping\.Shaping)"),
-    ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.Direction)"),
+    ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.(InverseHessian|LimitedMemory))"),
     ("py:class", r"fracdnn\.solver\.interpolation\.SampledInput"),
     ("py:class", r"fracdnn\.training\.together\.Rows"),
     ("py:class", r"fracdnn\.tracing\.Watch"),
