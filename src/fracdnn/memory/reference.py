@@ -15,7 +15,7 @@ import torch
 def history_sum(row: torch.Tensor, history: Sequence[torch.Tensor]) -> torch.Tensor:
     """Σ_k row_k · Y_k over the states so far: what a layer remembers."""
     total = row[0].to(history[0].dtype) * history[0]
-    for weight, state in zip(row[1:], history[1:], strict=False):
+    for weight, state in zip(row[1:], history[1:], strict=True):
         total = total + weight.to(state.dtype) * state
     return total
 
