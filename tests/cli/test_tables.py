@@ -967,3 +967,39 @@ def test_a_target_that_never_differs(tmp_path):
     done = run("train", "t.csv", "--target", "y", "--out", "m.fracdnn", *QUICK[:-1], cwd=tmp_path)
     assert "warning: 'y' is 3.5 in every training row: there is nothing to learn" in done.stderr
     assert "R2 on the training rows (24): –\nR2 on the test rows (6): –\n" in done.stdout
+
+
+def test_what_makes_a_score_promise_too_much_is_told(tmp_path):
+    """Rows that recur, a copy of the target, codes for missing: by training, and by its report."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=30).round(3), rng.choice(["no", "yes"], size=30)
+    rows = [f"{a},{b[0]},{-999 if k % 5 == 0 else 20 + k / 10},{b}" for k, (a, b) in enumerate(zip(x, y, strict=True))]
+    (tmp_path / "table.csv").write_text("\n".join(["x,copy,t,y", *rows * 4]))
+    done = run("train", "table.csv", "--target", "y", "--run", "run", *QUICK[:-1], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = [
+        "24 of 24 held-out rows have the same values in all columns as training rows",
+        "'copy' tells the target exactly; if it is not known before the target is, leave it out: --drop 'copy'",
+        "column 't': -999 recurs in ",
+    ]
+    assert all(f"fracdnn: warning: {each}" in done.stderr for each in told)
+    done = run("report", "run", "--out", "report.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert told[0] in page
+    assert "Column &#39;t&#39;: -999 recurs in " in page
+    new = "x,copy,t\n0.1,n,21\n,y,22\n,n,23\n"
+    (tmp_path / "new.csv").write_text(new)
+    done = run("predict", "run/model.fracdnn", "new.csv", cwd=tmp_path)
+    assert "warning: column 'x': 2 missing cells where training saw none; predicted as the median" in done.stderr
+    for options, words in (
+        (("--interval", "90"), "interval must hold numbers between 0 and 1, got 90; such as 0.9"),
+        (("--out", "new.csv"), "--out must not be an input, got new.csv"),
+        (("--out", "new.xlsx"), "--out must end in one of .csv, .tsv, .parquet"),
+    ):
+        done = run("predict", "run/model.fracdnn", "new.csv", *options, cwd=tmp_path)
+        assert done.returncode == 1
+        assert words in done.stderr
+    done = run("train", "table.csv", "--target", "y", "--drop", "nope", "--out", "m.fracdnn", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "'nope'" in done.stderr

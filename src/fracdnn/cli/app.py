@@ -14,11 +14,12 @@ from typer.core import TyperCommand
 
 from fracdnn.cli import options
 from fracdnn.cli.messages import guarded, say
-from fracdnn.cli.places import MODEL, Places, check_model, check_writable
-from fracdnn.columns.words import check_target_name
+from fracdnn.cli.places import MODEL, Places, check_model, check_predictions, check_writable
+from fracdnn.columns.words import check_columns, check_target_name
+from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
-from fracdnn.tabular.reading import check_there, files_of, read_parts
+from fracdnn.tabular.reading import check_sheet, check_there, files_of, read_parts
 from fracdnn.version import __version__
 
 app = typer.Typer(
@@ -112,9 +113,12 @@ def _train(
     places.choose_checkpoint(settings.parameters)
     if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
         places.check(data, settings.parameters.get("checkpoint_path"))
-        # That the table has the target; a pipe and an Excel sheet are read only once.
-        if not data.lower().endswith(".xlsx") and all(Path(file).is_file() for file in files_of(data)):
+        # That the table has the columns; a pipe and an Excel sheet are read only once.
+        if data.lower().endswith(".xlsx"):
+            check_sheet(data, settings.sheet)
+        elif all(Path(file).is_file() for file in files_of(data)):
             part = next(read_parts(data, encoding=settings.encoding, sheet=settings.sheet))
+            check_columns((*settings.drop, *settings.keep, *settings.categorical), part.columns)
             check_target_name(settings.target, [name for name in part.columns if name not in settings.drop])
     loaded("train", trains=True).train(data, settings, places, as_json=as_json)
 
@@ -173,6 +177,9 @@ def predict(
       zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """  # noqa: D301
     _check_files(model, data)
+    check_predictions(out, model, data)
+    if interval is not None and not 0 < interval < 1:
+        raise InvalidArgumentError(f"interval must hold numbers between 0 and 1, got {interval:g}; such as 0.9")
     reading = loaded("predict").Reading(model, data, encoding, sheet, timeout)
     loaded("predict").predict(reading, out, keep or [], interval)
 

@@ -10,6 +10,7 @@ from fracdnn.cli.messages import fail
 from fracdnn.tabular.reading import files_of
 
 MODEL, HELD_OUT, LOCK, METRICS = "model.fracdnn", "held-out.csv", "train.lock", "metrics.jsonl"
+OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 
 
 @dataclass
@@ -62,6 +63,13 @@ def check_model(path: Path) -> None:
         fail(f"{what} but the checkpoint of an unfinished training; repeat its fracdnn train with --resume")
     out = f"--run {model.parent}" if model.name == MODEL else "--out model.fracdnn"
     fail(f"{what}; check the path, or train a model: fracdnn train TABLE --target COLUMN {out}")
+
+
+def check_predictions(out: str, *sources: str | Path) -> None:
+    """Refuse what no predictions are written to: another kind of file, or an input."""
+    if out != "-" and Path(out).suffix not in OUT_ENDINGS:
+        fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
+    check_output("--out", out, *sources)
 
 
 def check_writable(option: str, out: Path) -> None:

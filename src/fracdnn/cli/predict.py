@@ -31,11 +31,8 @@ from fracdnn.tabular import TableModel, load
 from fracdnn.tabular.model import no_values, split_target, target_column, true_answers
 from fracdnn.tabular.reading import read_table
 from fracdnn.tabular.streaming import in_order, parts_here
+from fracdnn.tabular.suspicions import LEAST_SEEN
 from fracdnn.training import together
-
-OUT_ENDINGS = (".csv", ".tsv", ".parquet")
-# Below this share, rows may be like those learned from by chance.
-LEAST_SEEN = 0.2
 
 
 @dataclass(frozen=True)
@@ -84,10 +81,6 @@ def predict(reading: Reading, out: str, keep: list[str], interval: float | None)
             shortage = model.estimator._held_out_scores(interval, "interval").shortage(interval)
             if shortage and not model.is_classifier and together.is_first():
                 say(f"warning: {shortage}")
-        with together.joint("looking at the options"):
-            if out != "-" and Path(out).suffix not in OUT_ENDINGS:
-                fail(f"--out must end in one of {', '.join(OUT_ENDINGS)}, or be - for standard output, got {out}")
-            check_output("--out", out, reading.path, reading.source)
         together.check_same(options=repr((out, keep, interval, reading.encoding, reading.sheet)))
         made = in_order(_predictions(reading, model, keep, interval))
         with together.joint("writing predictions"), closing(made) as parts:
@@ -228,7 +221,7 @@ def _scored(reading: Reading, model: TableModel) -> Scores:
     if n_seen >= LEAST_SEEN * max(n_known, 1):
         say(
             f"warning: the model was trained on {n_seen / n_known:.0%} of these rows, so new rows will score lower; "
-            f"evaluate other rows, such as held-out.csv of a --run"
+            f"evaluate rows that it has not seen"
         )
     if n_missing:
         say(f"{count(n_missing, 'row')} left out: the target is missing")
@@ -259,6 +252,7 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
     left = [features[name] for name in model.details.get("left_out", ()) if name in features.columns]
     ids = next((column.to_list() for column in left if column.n_unique() == len(column)), None)
     about: dict[str, Any] = {"title": title, "details": details, "columns": columns, "trained_with": versions}
+    about["suspicions"] = model.details.get("suspicions", [])
     with written(out):
         write_report(out, model.estimator, X, y, ids=ids, **about)
     say(f"report: {out}")

@@ -14,7 +14,7 @@ import typer
 
 from fracdnn.cli import runs, streamed_table
 from fracdnn.cli.messages import fail, is_quiet, say
-from fracdnn.cli.metrics import Scores, hashes_text, scores_of
+from fracdnn.cli.metrics import Scores, hashes_text, rows_seen, scores_of
 from fracdnn.cli.options import Settings
 from fracdnn.cli.places import METRICS, Places
 from fracdnn.cli.ranks import process_group
@@ -34,6 +34,7 @@ from fracdnn.report.trust import headline
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
 from fracdnn.tabular.model import TableModel, split_target, target_column, true_answers
 from fracdnn.tabular.reading import read_table, sheets_of
+from fracdnn.tabular.suspicions import missing_codes, repeated_rows, telling_columns
 from fracdnn.tabular.targets import Target, TargetSummary, check_every_class
 from fracdnn.training import together
 from fracdnn.training.progress import metrics_to
@@ -149,7 +150,8 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     values = f"values from {target.least:g} to {target.most:g}"
     holds = values if target.classes is None else count(len(target.classes), "class")
     say(f"{target.task}: {target.name!r} holds {holds}{'' if settings.task != 'auto' else ' (--task overrides)'}")
-    remarks = on_table(table, n_learned, settings.test_fraction)
+    suspicions = [] if is_streamed else _suspicions(table)
+    remarks = [*on_table(table, n_learned, settings.test_fraction), *(f"warning: {each}" for each in suspicions)]
     columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
@@ -163,6 +165,7 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
         _fit(estimator, lambda: table.fit(estimator), n_learned, table.encoding)
     dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
     details = {"left_out": dropped | table.left_out, "columns": columns, "decimal": target.decimal}
+    details["suspicions"] = suspicions
     model = TableModel(estimator, target.name, details)
     if not is_streamed:
         X, y = table.rows["training"]
@@ -176,6 +179,12 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     if found is not None:  # as on the first process
         details |= {"summary": _summary(model, list(table.left_out), found, tested, trials), "versions": versions()}
     return model, table.held_out, search_cut_short
+
+
+def _suspicions(table: _WholeTable) -> list[str]:
+    X, y = table.rows["training"]
+    found = [*missing_codes(X), *telling_columns(X, y, are_classes=table.target.classes is not None)]
+    return found + repeated_rows(*rows_seen(hashes_text(X.inputs), table.rows["test"][0].inputs).tolist())
 
 
 def _then(estimator: Any) -> str:

@@ -52,6 +52,10 @@ class Numbers:
         if self.gaps:
             inputs[:, 1] = missing
 
+    def unseen(self, column: "pl.Series") -> Strays:
+        """Missing cells, where training saw none."""
+        return Strays(0 if self.gaps else missing_as_null(column).null_count())
+
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
         decimal = self.decimal or (Marks.of(cells).decimal(self.name) if cells.dtype == pl.String else "")
@@ -125,6 +129,10 @@ class Dates:
     @property
     def filling(self) -> np.ndarray:
         return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
+
+    def unseen(self, column: "pl.Series") -> Strays:
+        """Missing cells, where training saw none."""
+        return Strays(0 if self.gaps else missing_as_null(column).null_count())
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
         seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name, self.order)

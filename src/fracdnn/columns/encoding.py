@@ -100,9 +100,11 @@ class Encoding:
         return inputs
 
     def unseen(self, table: "pl.DataFrame") -> dict[str, Strays]:
-        """By column, the cells with a category that training has not seen, where there are any."""
+        """By column, the cells of a kind that training has not seen, where there are any: new categories, and missing
+        numbers and dates.
+        """
         columns = zip(self.columns, table.iter_columns(), strict=True)
-        found = {column.name: column.unseen(cells) for column, cells in columns if isinstance(column, Categories)}
+        found = {column.name: column.unseen(cells) for column, cells in columns if not isinstance(column, Unused)}
         return {name: cells for name, cells in found.items() if cells.count}
 
     def unseen_notes(self, unseen: Mapping[str, Strays]) -> list[str]:
@@ -111,6 +113,9 @@ class Encoding:
         return [
             f"column {quoted(name)}: {count(cells.count, 'cell')} with a category that training has not seen, such as "
             f"{', '.join(nearest(text, known[name]) for text in cells.examples)}; predicted as none of the known ones"
+            if name in known
+            else f"column {quoted(name)}: {count(cells.count, 'missing cell')} where training saw none; predicted as "
+            f"the median"
             for name, cells in unseen.items()
         ]
 

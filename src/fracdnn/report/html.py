@@ -36,14 +36,16 @@ def write_report(
     columns: Sequence[Mapping[str, str]] = (),
     trained_with: Mapping[str, str] | None = None,
     ids: Sequence[object] | None = None,
+    suspicions: Sequence[str] = (),
 ) -> Path:
     """Write what a fitted estimator does with held-out samples, how it was trained and what it remembers.
 
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
     a table; `columns` are rows that say what was understood of each column; `trained_with` are the versions of the
     training, where they may be others than today's; `ids` name the rows of X where it is no DataFrame with an index of
-    its own. The file, about 1.9 MB, requests nothing from the network, and is whole or absent. Scatter plots show at
-    most 1,000 samples; the figures at the top count all.
+    its own; `suspicions` are what `fracdnn train` warned of, with remedies behind "; ". The file, about 1.9 MB,
+    requests nothing from the network, and is whole or absent. Scatter plots show at most 1,000 samples; the figures at
+    the top count all.
     """
     from jinja2 import Environment, PackageLoader
     from plotly.offline import get_plotlyjs
@@ -61,7 +63,7 @@ def write_report(
         title=title,
         kind="Classification" if subject.classifies else "Regression",
         headline=headline(subject),
-        trust=advice(subject, importances, columns),
+        trust=advice(subject, importances, columns, suspicions),
         tiles=tiles(subject),
         plots=plots,
         tables=_tables(subject, details or {}, trained_with or {}),

@@ -135,8 +135,13 @@ def interval(subject: Subject) -> tuple[float, float]:
     return binomtest(int((subject.predicted == subject.y).sum()), subject.n).proportion_ci(method="wilson")
 
 
-def advice(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    found = list(_findings(subject, importances, columns))
+def advice(
+    subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]], suspicions: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """Warnings, and what to try; `suspicions` are what the training said of the table, each with its remedy."""
+    told = [each.partition("; ") for each in suspicions]
+    found = [(f"{text[0].upper()}{text[1:]}.", f"{remedy[0].upper()}{remedy[1:]}.") for text, _, remedy in told]
+    found += _findings(subject, importances, columns)
     usual = "Predict new rows, and compare some predictions with what you know."
     if len(subject.columns) > 1:
         usual = f"Check below whether the columns that the model relies on make sense. {usual}"

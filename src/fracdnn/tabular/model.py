@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.columns.cells import has_no_text, missing_as_null, numbers_in
+from fracdnn.columns.cells import has_no_text, missing_as_null, numbers_in, parsed
 from fracdnn.columns.dates import orders_of, seconds_in
 from fracdnn.columns.encoding import Encoded, Encoding
 from fracdnn.columns.frames import as_polars
@@ -179,7 +179,9 @@ def no_values(target: str) -> TableError:
 
 def no_finite_numbers(values: "pl.Series") -> TableError:
     refuse_dates(values)
+    others = values.filter(parsed(values).is_null()) if values.dtype == pl.String else values.head(0)
+    got = listed(others.unique(maintain_order=True).to_list(), 3) if len(others) else "other cells"
     return TableError(
-        f"the target column {quoted(values.name)} must hold finite numbers for a regression, got other cells; "
-        f"pass --task classification"
+        f"the target column {quoted(values.name)} must hold finite numbers for a regression, got {got}; "
+        f"correct such cells or leave them empty, or pass --task classification"
     )

@@ -171,12 +171,15 @@ def sheets_of(source: str) -> list[str]:
         return fastexcel.read_excel(source).sheet_names
 
 
+def check_sheet(source: str, sheet: str | None) -> None:
+    if sheet is not None and sheet not in (sheets := sheets_of(source)):
+        raise TableError(f"{source} must have the sheet {nearest(sheet, sheets)}; it has {listed(sheets)}")
+
+
 def _binary_parts(source: str, ending: str, sheet: str | None) -> "Iterator[pl.DataFrame]":
     options: dict[str, Any] = {"engine": "calamine"}
     if ending == ".xlsx" and sheet is not None:
-        sheets = sheets_of(source)
-        if sheet not in sheets:
-            raise TableError(f"{source} must have the sheet {nearest(sheet, sheets)}; it has {listed(sheets)}")
+        check_sheet(source, sheet)
         options["sheet_name"] = sheet
     elif ending == ".xlsx":
         require("fastexcel")
