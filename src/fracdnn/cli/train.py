@@ -150,7 +150,8 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     values = f"values from {target.least:g} to {target.most:g}"
     holds = values if target.classes is None else count(len(target.classes), "class")
     say(f"{target.task}: {target.name!r} holds {holds}{'' if settings.task != 'auto' else ' (--task overrides)'}")
-    suspicions = [] if is_streamed else _suspicions(table)
+    rows_learned = "" if is_streamed else hashes_text(table.rows["training"][0].inputs)
+    suspicions = [] if is_streamed else _suspicions(table, rows_learned)
     remarks = [*on_table(table, n_learned, settings.test_fraction), *(f"warning: {each}" for each in suspicions)]
     columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
     with together.joint("looking at the settings"):
@@ -168,23 +169,23 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     details["suspicions"] = suspicions
     model = TableModel(estimator, target.name, details)
     if not is_streamed:
-        X, y = table.rows["training"]
+        y = table.rows["training"][1]
         low, high = getattr(estimator, "target_limits_", np.zeros((2, 1)))[:, 0]  # a classifier has none
         if n_far := int(((y < low) | (y > high)).sum()) if target.classes is None else 0:
             far = f"{quoted(target.name)} is more than {estimator.outlier_limit:g} spreads from its median in {n_far:,}"
             clipped = f"clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"
             say(f"{far} of {len(y):,} training rows, where it is {clipped}")
-        details["rows_learned"] = hashes_text(X.inputs)
+        details["rows_learned"] = rows_learned
     found, tested = (table.scores(model, role) for role in ("training", "test"))
     if found is not None:  # as on the first process
         details |= {"summary": _summary(model, list(table.left_out), found, tested, trials), "versions": versions()}
     return model, table.held_out, search_cut_short
 
 
-def _suspicions(table: _WholeTable) -> list[str]:
+def _suspicions(table: _WholeTable, rows_learned: str) -> list[str]:
     X, y = table.rows["training"]
     found = [*missing_codes(X), *telling_columns(X, y, are_classes=table.target.classes is not None)]
-    return found + repeated_rows(*rows_seen(hashes_text(X.inputs), table.rows["test"][0].inputs).tolist())
+    return found + repeated_rows(*rows_seen(rows_learned, table.rows["test"][0].inputs).tolist())
 
 
 def _then(estimator: Any) -> str:
