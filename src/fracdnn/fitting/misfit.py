@@ -101,9 +101,6 @@ class Misfit:
     def point(self, given: Any) -> np.ndarray:
         return np.array([given[name].value for name in self.free])
 
-    def allows(self, x: np.ndarray) -> bool:
-        return bool(((x >= self.lower) & (x <= self.upper)).all())
-
     def split(self, row: np.ndarray) -> list[np.ndarray]:
         """Numbers for all residuals as parts, one for each data set."""
         return np.split(row, np.cumsum([each.n_numbers for each in self.sets])[:-1])

@@ -14,8 +14,8 @@ class LogDensity:
     """log p(x | data) up to a constant, of the free parameters x [p] in the order of `names`, differentiable.
 
     With known sigma −χ²/2; else the size of the noise is integrated out under the prior 1/size: −n/2 ln χ², for one
-    data set. The prior is uniform within the bounds; outside the density is 0, its logarithm −inf. Arguments as in
-    `fracdnn.fit`.
+    data set. The prior is uniform within the bounds; outside, and where the model is not finite, the logarithm is −inf.
+    Arguments as in `fracdnn.fit`.
     """
 
     def __init__(self, model: Any, parameters: Any, t: Any, data: Any, sigma: Any = None) -> None:
@@ -28,12 +28,15 @@ class LogDensity:
         self.names, self._is_weighted = list(self._misfit.free), not unknown
         self.start = torch.tensor(self._misfit.best[1], dtype=torch.float64)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if not self._misfit.allows(x.detach().numpy()):
+    def __call__(self, x: Any) -> torch.Tensor:
+        x, misfit = torch.as_tensor(x, dtype=torch.float64), self._misfit
+        place = x.detach().numpy()
+        if not ((misfit.lower <= place) & (place <= misfit.upper)).all():
             return x.sum() * 0.0 - math.inf
-        residual = self._misfit.weighted(x)
+        residual = misfit.weighted(x)
         size = residual @ residual
-        return -0.5 * size if self._is_weighted else -0.5 * len(residual) * torch.log(size)
+        value = -0.5 * size if self._is_weighted else -0.5 * len(residual) * torch.log(size)
+        return torch.where(value.isnan(), -math.inf, value)
 
     def value_and_gradient(self, x: Any) -> tuple[float, np.ndarray]:
         """As numbers of NumPy."""
