@@ -206,5 +206,5 @@ def _array(content: Any) -> Any:
     return None if content is None else np.array(content, dtype=np.float64)
 
 
-def _profile(low: Any, high: Any, values: list, excess: list, at_bound: list) -> Profile:
-    return Profile(float(low), float(high), values, list(map(float, excess)), tuple(at_bound))
+def _profile(low: Any, high: Any, values: list, excess: list) -> Profile:
+    return Profile(float(low), float(high), values, list(map(float, excess)))

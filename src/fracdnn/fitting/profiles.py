@@ -5,7 +5,7 @@ minimum by Δ: 3.84 where sigma is known, else F₀.₉₅(1, n − p) χ²_min/
 parameter, 0 at the estimate and 1 at the end, so Brent's method finds it in a few fits.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -22,16 +22,14 @@ _AT = 1e-6
 
 @dataclass
 class Profile:
-    """Of one parameter: the ends of its interval, infinite where the data set none, and the values tried.
-
-    `excess` are (χ² − χ²_min)/Δ at `values`; 1 is the limit. `at_bound` says which ends are bounds of the parameter.
+    """Of one parameter: the ends of its interval, infinite where the data set none, else perhaps bounds of the parameter;
+    and the values tried. `excess` are (χ² − χ²_min)/Δ at `values`; 1 is the limit.
     """
 
     low: float
     high: float
-    values: list[float] = field(default_factory=list)
-    excess: list[float] = field(default_factory=list)
-    at_bound: tuple[bool, bool] = (False, False)
+    values: list[float]
+    excess: list[float]
 
 
 class BetterFitError(Exception):
@@ -47,19 +45,17 @@ class Profiler:
 
     def profile(self, place: int) -> Profile:
         points = [(float(self._x[place]), 0.0)]
-        low, low_bound = self._end(place, -1.0, points)
-        high, high_bound = self._end(place, 1.0, points)
-        points.sort()
-        values, excess = (list(column) for column in zip(*points, strict=True))
-        return Profile(low, high, values, excess, (low_bound, high_bound))
+        low, high = (self._end(place, sign, points) for sign in (-1.0, 1.0))
+        values, excess = (list(column) for column in zip(*sorted(points), strict=True))
+        return Profile(low, high, values, excess)
 
-    def _end(self, place: int, sign: float, points: list[tuple[float, float]]) -> tuple[float, bool]:
-        """Where the excess is 1 on one side, infinite if nowhere, and whether that is the parameter's bound."""
+    def _end(self, place: int, sign: float, points: list[tuple[float, float]]) -> float:
+        """Where the excess is 1 on one side; the parameter's bound if that comes first, infinite if nowhere."""
         start = float(self._x[place])
         bound = float((self._misfit.lower if sign < 0 else self._misfit.upper)[place])
         unit, room = float(np.sqrt(self._limit * self._covariance[place, place])), abs(bound - start)
         if not np.isfinite(unit) or room <= _AT * abs(start):
-            return bound, bool(np.isfinite(bound))
+            return bound
         # Of the other parameters, by this one: linear at first, then through the last fit inside.
         slope = np.nan_to_num(np.delete(self._covariance[:, place], place) / self._covariance[place, place])
         best = others = np.delete(self._x, place)
@@ -80,12 +76,12 @@ class Profiler:
         inside, distance = 0.0, min(unit, room)
         while (excess := beyond(distance)) < 0.0:
             if distance >= room:
-                return bound, True
+                return bound
             if distance > _FAR * unit:
-                return sign * np.inf, False
+                return sign * np.inf
             inside, distance = distance, min(room, distance * min(4.0, max(1.05, 1.0 / max(1.0 + excess, 0.25))))
         distance = brentq(beyond, inside, distance, xtol=1e-300, maxiter=_MOST_FITS, disp=False)
-        return start + sign * distance, False
+        return start + sign * distance
 
     def _excess(self, place: int, change: float, slope: np.ndarray, others: np.ndarray) -> tuple[float, np.ndarray]:
         """(χ² − χ²_min)/Δ with the parameter held that far from its best value; and the other ones there.

@@ -58,7 +58,7 @@ def _unknown(result: Any, name: str, at_bound: dict[str, float]) -> list[str]:
         return [f"these data say nothing about {name} by itself; fix it, or measure what depends on it"]
     if profile is None:
         return []
-    ends = [*zip(_ENDS, (profile.low, profile.high), profile.at_bound, strict=True)]
+    ends = [*zip(_ENDS, (profile.low, profile.high), (low, high), strict=True)]
     flat = [side for (_, side), end, _ in ends if not math.isfinite(end)]
     found = [
         f"the profile of {name} is flat: these data do not limit it from {' or '.join(flat)}; "
@@ -67,8 +67,8 @@ def _unknown(result: Any, name: str, at_bound: dict[str, float]) -> list[str]:
     return found[: len(flat)] + [
         f"the interval of {name} ends at its {word} bound, {end:g}: these data do not limit it from {side}; if the "
         f"bound is no law of the model, widen it, or measure longer"
-        for (word, side), end, is_bound in ends
-        if is_bound and word not in at_bound
+        for (word, side), end, bound in ends
+        if math.isfinite(end) and end == bound and word not in at_bound
     ]
 
 
