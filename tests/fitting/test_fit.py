@@ -453,7 +453,7 @@ BAD = {
     "model must return values of the data's shape (40,), got (39,)": {
         "model": lambda t, rate, size: decay(t, rate, size)[1:]
     },
-    "data must be complex where the model is, got dtype torch.float64": {
+    "model and data must both be real or both complex, got dtypes torch.complex128 and torch.float64": {
         "model": lambda t, rate, size: decay(t, rate, size) * (1 + 0j)
     },
     "t must be one-dimensional, got shape (40, 1); flatten it": {"t": T[:, None], "data": DATA[:, None]},
@@ -462,7 +462,9 @@ BAD = {
     },
     "parameters must have names of Python, got 'lambda'; rename it": {"parameters": {"lambda": 1.0}},
     "parameters['size'] must be what lmfit can take, got '2**'": {"parameters": {"rate": 0.3, "size": "2**"}},
-    "model must return complex values for complex data, got dtype torch.float64; return both": {"data": DATA + 0j},
+    "model and data must both be real or both complex, got dtypes torch.float64 and torch.complex128; return": {
+        "data": DATA + 0j
+    },
     "t must be a list with one entry for each of the 2 data sets, got ndarray": {"model": [decay, decay]},
     "data must be a list with one entry for each of the 2 data sets, got 1": {
         "model": [decay, decay], "t": [T, T], "data": [DATA]

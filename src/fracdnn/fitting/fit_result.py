@@ -179,7 +179,8 @@ class FitResult:
             found = cls(**content)
             found.errors = {name: float(error) for name, error in found.errors.items()}
             found.bounds = {name: (float(low), float(high)) for name, (low, high) in found.bounds.items()}
-            found.covariance, found.n_starts = _array(found.covariance), tuple(found.n_starts)
+            found.covariance, (n_agree, n_starts) = _array(found.covariance), found.n_starts
+            found.n_starts = (n_agree, n_starts)
             found.profiles = {name: _profile(**each) for name, each in content["profiles"].items()}
             found.sets = [SetResult(**{name: _array(part) for name, part in each.items()}) for each in content["sets"]]
         except (ValueError, KeyError, TypeError, AttributeError):

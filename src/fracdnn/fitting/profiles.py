@@ -22,8 +22,8 @@ _AT = 1e-6
 
 @dataclass
 class Profile:
-    """Of one parameter: the ends of its interval, infinite where the data set none, else perhaps bounds of the parameter;
-    and the values tried. `excess` are (χ² − χ²_min)/Δ at `values`; 1 is the limit.
+    """Of one parameter: the ends of its interval, infinite where neither the data nor a bound sets one, and the values
+    tried. `excess` are (χ² − χ²_min)/Δ at `values`; 1 is the limit.
     """
 
     low: float

@@ -156,8 +156,7 @@ def prediction_plot(subject: Subject) -> Plot:
         if far[shown, k].any():
             marker["color"] = np.where(far[shown, k], VERMILION, marker["color"]).tolist()
         name = f"output {k + 1}" if y.shape[1] > 1 else "sample"
-        options = {"name": name, "marker": marker, "hovertemplate": hover, "text": rows}
-        data.append(scatter("markers", *both[:, shown, k], **options))
+        data.append(scatter("markers", *both[:, shown, k], name=name, marker=marker, text=rows, hovertemplate=hover))
     half, most = np.quantile(np.abs(left), [0.5, 0.9])
     told, n = f"No residual is more than {FAR} robust deviations from the median.", int(far.sum())
     if n:

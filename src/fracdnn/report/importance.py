@@ -49,21 +49,38 @@ class Importances:
 
 
 def measured(subject: Subject) -> Importances:
+    """The permutation importance of each column: loss in minus log-loss, or in R².
+
+    All features of a column are shuffled together: what scikit-learn shuffles are the rows that each column is from.
+    """
     # Samples whose class the training knows, so many that the report stays quick.
     n_columns = len(subject.columns)
     samples = subject.shown(min(SHOWN, MOST_ANSWERS // (REPEATS * n_columns)))
     if subject.classifies:
         samples = samples[np.isin(subject.y[samples], subject.estimator.classes_)]
+    X, y = subject.X[samples], (subject.codes if subject.classifies else subject.y)[samples]
     why_not = ""
     if n_columns * REPEATS * LEAST_SAMPLES > MOST_ANSWERS:
         why_not = f"With {n_columns:,} columns, shuffling each of them would take too long."
-    elif not subject.classifies and not np.ptp(subject.y[samples], axis=0).all():
-        why_not = "The target has only one value, so there is no R² to lower."
     elif not len(samples):
         why_not = "No row has a class of the training data."
+    elif not subject.classifies and not np.ptp(y, axis=0).all():
+        why_not = "The target has only one value, so there is no R² to lower."
     if why_not:
         return Importances(np.empty(0), np.empty(0), samples, why_not)
-    return Importances(*importances(subject, samples), samples)
+    features, column_of = np.arange(X.shape[1]), np.zeros(X.shape[1], dtype=int)
+    for column, places in enumerate(subject.columns.values()):
+        column_of[places] = column
+
+    def score(_: Any, rows: np.ndarray, y: np.ndarray) -> float:
+        outputs = subject.outputs(X[rows[:, column_of], features])
+        if subject.classifies:
+            return float(np.log(outputs[np.arange(len(y)), y].clip(min=np.finfo(np.float64).eps)).mean())
+        return float(r2_score(y, outputs))
+
+    rows = np.repeat(np.arange(len(X))[:, None], n_columns, axis=1)
+    found = permutation_importance(subject.estimator, rows, y, scoring=score, n_repeats=REPEATS, random_state=0)
+    return Importances(found.importances_mean, found.importances_std, samples)
 
 
 def importance_plot(subject: Subject, found: Importances) -> Plot:
@@ -88,27 +105,6 @@ def importance_plot(subject: Subject, found: Importances) -> Plot:
         "showlegend": False,
     }
     return Plot("importance", "Importance of columns", caption, [bars], axes, tall=len(order) > 12)
-
-
-def importances(subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of the permutation importance of each column: loss in minus log-loss, or in R².
-
-    All features of a column are shuffled together: what scikit-learn shuffles are the rows that each column is from.
-    """
-    X, y = subject.X[samples], (subject.codes if subject.classifies else subject.y)[samples]
-    features, column_of = np.arange(X.shape[1]), np.zeros(X.shape[1], dtype=int)
-    for column, places in enumerate(subject.columns.values()):
-        column_of[places] = column
-
-    def score(_: Any, rows: np.ndarray, y: np.ndarray) -> float:
-        outputs = subject.outputs(X[rows[:, column_of], features])
-        if subject.classifies:
-            return float(np.log(outputs[np.arange(len(y)), y].clip(min=np.finfo(np.float64).eps)).mean())
-        return float(r2_score(y, outputs))
-
-    rows = np.repeat(np.arange(len(X))[:, None], len(subject.columns), axis=1)
-    found = permutation_importance(subject.estimator, rows, y, scoring=score, n_repeats=REPEATS, random_state=0)
-    return found.importances_mean, found.importances_std
 
 
 def dominant(subject: Subject, found: Importances) -> str | None:
@@ -196,7 +192,7 @@ def dependence_plot(subject: Subject, importances: Importances) -> Plot:
         for k in outputs:
             name = label(subject.labels[k]) if subject.classifies else "mean"
             line = {"color": BLUE if len(outputs) == 1 else class_style(k)["color"], "dash": dash}
-            options = {"text": texts, "meta": k, "name": name, "line": line, "hovertemplate": hover}
+            options: dict[str, Any] = {"text": texts, "meta": k, "name": name, "line": line, "hovertemplate": hover}
             part.data.append(scatter("lines+markers", each.values, each.mean[:, k], **options))
         plot.parts.append(part)
     plot.key = [class_key(subject.labels)[k] for k in outputs] if len(outputs) > 1 else None
