@@ -4,17 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from fracdnn.report.answers import deviations, outliers, prediction_plot
 from tests.report.samples import with_errors
 
-# Half of the distances from the median 0 are below 1: the robust deviation is 1.4826.
+# Half of the distances from the median 0 are below 1, as of a normal distribution of deviation 1.4826.
 ERRORS = np.array([-2.0, -1, -1, -0.5, 0, 0, 0.5, 1, 1, 2, 100.0])
 
 
 def test_deviations_by_hand():
     left = np.array([[-1.0], [0], [1], [2], [30]])
-    np.testing.assert_allclose(deviations(left)[:, 0], np.array([2, 1, 0, 1, 29]) / 1.4826)
+    np.testing.assert_allclose(deviations(left)[:, 0], np.array([2, 1, 0, 1, 29]) * norm.ppf(0.75))
     assert deviations(np.ones((4, 1))).tolist() == [[0], [0], [0], [0]]
     assert deviations(np.array([[0.0], [0], [0], [4]])).max() == pytest.approx(4 / np.std([0, 0, 0, 4]))
 
