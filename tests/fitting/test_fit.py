@@ -341,8 +341,6 @@ def test_a_file_holds_all_numbers(tmp_path):
     np.testing.assert_array_equal(loaded.covariance, result.covariance)
     assert loaded.bounds == result.bounds
     assert len(loaded.plot().axes) == len(result.plot().axes)
-    with pytest.raises(InvalidArgumentError, match="sample must be called on a result of fit, got one from a file"):
-        loaded.sample()
     unknown = fracdnn.fit(lambda t, a, b: a * b * torch.exp(-t), {"a": 1.0, "b": (1.0, 0.0, None)}, T, DATA)
     path = unknown.save(tmp_path / "unknown.json")
     json.loads(path.read_text(), parse_constant=pytest.fail)  # Infinity and NaN are no JSON
@@ -406,13 +404,23 @@ def test_the_log_density_has_its_gradient():
 
 @pytest.mark.parametrize("sigma", [None, 0.02])
 def test_emcee_draws_from_the_posterior(sigma):
-    pytest.importorskip("emcee", reason="emcee, which no extra brings, is not installed")
-    result = fracdnn.fit(decay, START, T, DATA, sigma)
-    draws = result.sample(400, random_state=0)
-    for name in result.free:
-        assert np.mean(draws[name]) == pytest.approx(result.values[name], abs=0.3 * result.errors[name])
-        assert np.std(draws[name]) == pytest.approx(result.errors[name], rel=0.2)
-    assert np.corrcoef(draws["rate"], draws["size"])[0, 1] == pytest.approx(result.correlation[0, 1], abs=0.1)
+    emcee = pytest.importorskip("emcee", reason="emcee, which no extra brings, is not installed")
+    result, density = fracdnn.fit(decay, START, T, DATA, sigma), LogDensity(decay, START, T, DATA, sigma)
+    center, errors = (np.array([numbers[name] for name in density.names]) for numbers in (result.values, result.errors))
+    generator = np.random.default_rng(0)
+    sampler = emcee.EnsembleSampler(32, 2, lambda x: density(x).item())
+    sampler.random_state = np.random.RandomState(0).get_state()
+    sampler.run_mcmc(center + 0.5 * errors * generator.standard_normal((32, 2)), 400)
+    draws = sampler.get_chain(discard=133, flat=True)
+    np.testing.assert_array_less(np.abs(draws.mean(0) - center), 0.3 * errors)
+    np.testing.assert_allclose(draws.std(0), errors, rtol=0.2)
+    assert np.corrcoef(draws.T)[0, 1] == pytest.approx(result.correlation[0, 1], abs=0.1)
+
+
+def test_the_log_density_of_no_model_is_minus_infinity():
+    density = LogDensity(lambda t, rate: torch.log(rate) * t, {"rate": 2.0}, T, DATA)
+    assert density([-1.0]).item() == -math.inf
+    assert density([2.0]).item() > -math.inf
 
 
 BAD = {
@@ -445,7 +453,7 @@ BAD = {
     "model must return values of the data's shape (40,), got (39,)": {
         "model": lambda t, rate, size: decay(t, rate, size)[1:]
     },
-    "data must be complex where the model is, got dtype torch.float64": {
+    "model and data must both be real or both complex, got dtypes torch.complex128 and torch.float64": {
         "model": lambda t, rate, size: decay(t, rate, size) * (1 + 0j)
     },
     "t must be one-dimensional, got shape (40, 1); flatten it": {"t": T[:, None], "data": DATA[:, None]},
@@ -454,7 +462,9 @@ BAD = {
     },
     "parameters must have names of Python, got 'lambda'; rename it": {"parameters": {"lambda": 1.0}},
     "parameters['size'] must be what lmfit can take, got '2**'": {"parameters": {"rate": 0.3, "size": "2**"}},
-    "model must return complex values for complex data, got dtype torch.float64; return both": {"data": DATA + 0j},
+    "model and data must both be real or both complex, got dtypes torch.float64 and torch.complex128; return": {
+        "data": DATA + 0j
+    },
     "t must be a list with one entry for each of the 2 data sets, got ndarray": {"model": [decay, decay]},
     "data must be a list with one entry for each of the 2 data sets, got 1": {
         "model": [decay, decay], "t": [T, T], "data": [DATA]

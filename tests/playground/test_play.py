@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from importlib.metadata import metadata
 from pathlib import Path
 from threading import Thread
@@ -53,14 +54,11 @@ def test_a_table_is_served_until_ctrl_c(tmp_path, browser):
     (tmp_path / "points.csv").write_text(CSV, encoding="utf-8")
     process, address = started("points.csv", "--port", "0", "--no-browser", cwd=tmp_path)
     try:
-        with urlopen(f"{address}table.json") as answer:
-            document = json.load(answer)
-        assert document["columns"] == ["a", "b"]
-        assert document["x"] == [[float(a), float(b)] for a, b, _ in ROWS]
         page, wrong = opened(browser, type("At", (), {"address": address}))
         assert page.inner_text("#status") == "Your table: 30 rows, 2 classes."
-        assert inside(page, "[...playground.table.x]") == [number for row in document["x"] for number in row]
+        assert inside(page, "[...playground.table.x]") == [float(cell) for row in ROWS for cell in row[:2]]
         assert inside(page, "[playground.settings.data, playground.data.classNames]") == ["own", ["no", "yes"]]
+        assert inside(page, "playground.table.columns") == ["a", "b"]
         assert wrong == []
         page.close()
     finally:
@@ -170,64 +168,62 @@ class TestServer:
         assert asked(served, "/", "POST")[0] == 501
 
 
+@contextmanager
+def shown(table, browser):
+    """A page of the table."""
+    with Server(table_document(str(table)), port=0) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        page, wrong = opened(browser, server)
+        yield page
+        assert wrong == []
+        page.close()
+        server.shutdown()
+
+
 class TestTable:
     @pytest.mark.parametrize(
-        ("text", "columns", "target"),
-        [
-            ("a,b,kind\n{a},{b},{kind}", ["a", "b"], "kind"),
-            ("kind\ta\tb\n{kind}\t{a}\t{b}", ["a", "b"], "kind"),
-            ("a,b,c\n{a},{b},{c}", ["a", "b"], "c"),
-        ],
+        ("text", "target"),
+        [("a,b,kind\n{a},{b},{kind}", "kind"), ("kind\ta\tb\n{kind}\t{a}\t{b}", "kind"), ("a,b,c\n{a},{b},{c}", "c")],
         ids=["last", "first", "numbers"],
     )
-    def test_the_classes_are_found(self, tmp_path, text, columns, target):
+    def test_the_classes_are_found(self, tmp_path, browser, text, target):
         path, (heading, line) = tmp_path / "t.csv", text.split("\n")
         cells = [{"a": a, "b": b, "kind": kind, "c": len(kind)} for a, b, kind in ROWS]
         path.write_text("\n".join([heading, *(line.format(**row) for row in cells)]), encoding="utf-8")
-        found = table_document(str(path))
-        assert (found["columns"], found["target"], found["left"]) == (columns, target, 0)
-        assert found["x"] == [[float(a), float(b)] for a, b, _ in ROWS]
-        assert found["labels"] == [str(row[target]) for row in cells]
+        with shown(path, browser) as page:
+            assert inside(page, "playground.table.columns") == ["a", "b"]
+            assert inside(page, "[...playground.table.x]") == [float(cell) for row in ROWS for cell in row[:2]]
+            labels = inside(page, "[...playground.table.labels].map((k) => playground.table.classNames[k])")
+            assert labels == [str(row[target]) for row in cells]
 
     def test_of_many_columns_the_page_takes_some(self, tmp_path, browser):
         path = tmp_path / "t.csv"
         path.write_text("a,b,c,d\n" + "\n".join(f"{i},{i % 7},{i},{i % 2}" for i in range(5000)), encoding="utf-8")
-        with Server(table_document(str(path)), port=0) as server:
-            Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-            page, wrong = opened(browser, server)
+        assert table_document(str(path))["left"] == 3000
+        with shown(path, browser) as page:
             assert page.inner_text("#status") == "Your table: 2000 rows, 2 classes."
             assert page.is_visible("#columns")
             assert inside(page, "[...playground.table.x].slice(0, 6)") == [0, 0, 2, 2, 5, 5]
-            assert wrong == []
-            page.close()
-            server.shutdown()
-
-    def test_of_many_rows_some_are_taken(self, tmp_path):
-        path = tmp_path / "t.csv"
-        path.write_text("a,b,c\n" + "\n".join(f"{i},{i % 7},{i % 2}" for i in range(5000)), encoding="utf-8")
-        found = table_document(str(path))
-        assert (len(found["x"]), len(found["labels"]), found["left"]) == (2000, 2000, 3000)
-        assert [row[0] for row in found["x"][:3]] == [0, 2, 5]
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            (
-                "a,b\n1,2\n",
-                "must have three columns or more, two of numbers and one of classes, got 'a', 'b'; add what",
-            ),
-            ("a,b,c\n" + "x,y,1\n" * 12, "must have two columns of numbers, got other cells in 'a', 'b'; write"),
-            ("a,b,c\n" + "1,2,u\n" * 12, "the class column 'c' must hold 2 to 5 classes, got 1; keep some"),
-            (
-                "a,b,c\n" + "".join(f"1,2,{i}\n" for i in range(12)),
-                "the class column 'c' must hold 2 to 5 classes, got 12",
-            ),
-            ("a,b,c\n" + "1,2,u\n" * 9 + "1,,u\n" * 9, "must have at least 10 rows without missing values, got 9; add"),
-            ("a,b,c\n" + "inf,2,u\n1,2,v\n" * 6, "column 'a' must hold finite numbers, got infinite ones; correct"),
+            ("a,b,c\n" + "x,y,1\n" * 12, 'Two columns must hold numbers, but "a" and "b" hold something else'),
+            ("a,b,c\n" + "1,2,u\n" * 12, "The class column must hold 2 to 5 classes, but holds 1; keep some"),
+            ("a,b,c\n" + "".join(f"1,2,{i}\n" for i in range(12)), "must hold 2 to 5 classes, but holds 12"),
+            ("a,b,c\n" + "1,2,u\n3,4,v\n" * 4 + "1,,u\n" * 9, "must have at least 10 rows without missing values"),
+            ("a,b,c\n" + "inf,2,u\n1,2,v\n" * 6, 'Two columns must hold numbers, but "a" and "c" hold something'),
         ],
     )
-    def test_is_refused(self, tmp_path, text, message):
+    def test_the_page_says_what_is_wrong(self, tmp_path, browser, text, message):
         path = tmp_path / "t.csv"
         path.write_text(text, encoding="utf-8")
+        with shown(path, browser) as page:
+            assert message in page.inner_text("#status")
+
+    def test_two_columns_are_refused_at_once(self, tmp_path):
+        path = tmp_path / "t.csv"
+        path.write_text("a,b\n1,2\n", encoding="utf-8")
+        message = "must have three columns or more, two of numbers and one of classes, got 'a', 'b'; add what"
         with pytest.raises(TableError, match=re.escape(message)):
             table_document(str(path))

@@ -1,4 +1,4 @@
-"""Confidence and accuracy: bins, their intervals, and words for few samples."""
+"""Confidence and accuracy: bins and their intervals."""
 
 import pytest
 from scipy.stats import binomtest
@@ -15,9 +15,3 @@ def test_bars_are_intervals_of_the_share():
     ends = binomtest(50, 60).proportion_ci(method="wilson")
     assert dots["y"][0] + dots["error_y"]["array"][0] == pytest.approx(ends.high, abs=1e-4)
     assert dots["y"][0] - dots["error_y"]["arrayminus"][0] == pytest.approx(ends.low, abs=1e-4)
-
-
-def test_few_samples_are_told_in_words():
-    plot = reliability_plot(classified("aabb", "aaab"))
-    assert plot.note.startswith("4 samples are too few for a curve.")
-    assert plot.note.endswith("and 75.0% of the predictions are right.")

@@ -71,14 +71,3 @@ def test_without_an_important_column_there_is_a_note(regression):
     _, _, subject = regression
     nothing = Importances(np.zeros(3), np.ones(3), np.arange(9))
     assert dependence_plot(subject, nothing).note == "No column is clearly important, so there is nothing to show."
-
-
-def test_bands_that_would_flatten_the_means_are_left_out(regression):
-    """Of a column that hardly moves the answer, while the others spread it."""
-    _, _, subject = regression
-    only_noise = Importances(np.array([0.0, 0.0, 1.0]), np.zeros(3), np.arange(9))
-    assert list(subject.columns)[2] == "noise"
-    plot = dependence_plot(subject, only_noise)
-    assert "the middle half" not in plot.caption
-    assert [trace["name"] for trace in plot.parts[0].data] == ["mean"]
-    assert "the middle half" in dependence_plot(subject, measured(subject)).caption

@@ -12,12 +12,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import confusion_matrix, log_loss, r2_score
 
 from fracdnn import FractionalClassifier, FractionalRegressor
-from fracdnn.caputo import memory_matrix
 from fracdnn.datasets import make_level_set, make_peaks
 from fracdnn.estimators.reliability import calibration_error
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.report.html import write_report
-from fracdnn.report.plots import class_style, log_axis, picked
+from fracdnn.report.plots import class_style, picked
 from fracdnn.report.subject import subject_of
 from fracdnn.report.texts import number
 from fracdnn.training import History
@@ -25,18 +24,18 @@ from fracdnn.version import versions
 from tests.report.cases import CASES, INJECTION, Elements, flow_of, page_of, plots_of, quick
 from tests.slow import each_once
 
-CLASSES, VALUES = {"confusion", "importance", "flow", "training"}, {"prediction", "residuals", "importance", "flow"}
-CURVES, VALUES = {"roc", "precision"}, VALUES | {"training"}
-# Few layers have no plot, few samples no reliability, good ranks no curves, one or two features no dependence.
+CLASSES = {"confusion", "reliability", "roc", "importance", "flow", "training"}
+VALUES = {"prediction", "importance", "flow", "training", "dependence"}
+# Of classes of two features, regions stand in place of dependence.
 PLOTS = {
     "iris": CLASSES | {"dependence"},
-    "level set": CLASSES | CURVES | {"reliability", "regions"},
-    "four classes": CLASSES | CURVES | {"reliability", "dependence"},
-    "deep": CLASSES | {"reliability", "dependence"},
-    "peaks": VALUES | {"regions"},
-    "prices": VALUES | {"dependence"},
-    "twenty": CLASSES | CURVES | {"reliability", "regions"},
-    "bad names": CLASSES | {"reliability", "regions"},
+    "level set": CLASSES | {"regions"},
+    "four classes": CLASSES | {"dependence"},
+    "deep": CLASSES | {"dependence"},
+    "peaks": VALUES,
+    "prices": VALUES,
+    "twenty": CLASSES | {"regions"},
+    "bad names": CLASSES | {"regions"},
 }
 
 
@@ -115,17 +114,10 @@ class TestFile:
         np.testing.assert_allclose(dots["x"], y, rtol=1e-4)
         np.testing.assert_allclose(dots["y"], estimator.predict(X), rtol=1e-4)
 
-    def test_memory_weights_are_the_last_row_of_the_memory_matrix(self, cases):
-        estimator, _, _, path = cases["deep"]
-        weights = memory_matrix(estimator.order_, 9)[-1]
-        text = Elements(page_of(path)).text
-        for k in (5, 8):
-            assert f"{weights[k]:.0%} of state {k}" in text
-
     def test_curves_are_those_of_the_history(self, cases):
         estimator, _, _, path = cases["iris"]
-        loss, validation, accuracy = (trace["y"] for trace in plots_of(path)["training"]["data"])
-        for found, name in ((loss, "loss"), (validation, "validation_score"), (accuracy, "accuracy")):
+        loss, validation = (trace["y"] for trace in plots_of(path)["training"]["data"])
+        for found, name in ((loss, "loss"), (validation, "validation_score")):
             np.testing.assert_allclose(found, estimator.history_.column(name), rtol=1e-4)
 
     def test_regions_are_the_classifier_s_answers(self, cases):
@@ -229,7 +221,7 @@ class TestEdges:
         estimator.history_ = History()
         path = self.write(tmp_path, estimator, X, y)
         assert "ended before its first iteration" in page_of(path)
-        assert plots_of(path).keys() == {"confusion", "roc", "precision", "importance", "regions", "flow"}
+        assert plots_of(path).keys() == (CLASSES | {"regions"}) - {"training"}
 
     def test_losses_that_are_not_finite(self, tmp_path):
         X, y = make_blobs(30, 2, centers=2, random_state=0)
@@ -252,11 +244,6 @@ class TestEdges:
         X, y = make_peaks(50, random_state=0)
         path = self.write(tmp_path, quick(FractionalRegressor).fit(X, np.c_[y, -y]), X, np.c_[y, -y])
         assert [trace["name"] for trace in plots_of(path)["prediction"]["data"]] == ["equal", "output 1", "output 2"]
-
-    def test_order_one_remembers_one_state(self, tmp_path):
-        X, y = make_blobs(30, 2, centers=2, random_state=0)
-        path = self.write(tmp_path, quick(order=1.0, n_layers=9).fit(X, y), X, y)
-        assert "only the state before it" in page_of(path)
 
     def test_deep_network_is_thinned(self, tmp_path):
         X, y = make_level_set(3000, random_state=0)
@@ -295,19 +282,6 @@ class TestParts:
     def test_ends_are_always_picked(self):
         assert picked(5, 10).tolist() == [0, 1, 2, 3, 4]
         assert picked(1000, 3)[[0, -1]].tolist() == [0, 999]
-
-    @pytest.mark.parametrize(
-        ("values", "ticks"),
-        [
-            ([0.02, 1.1], "D2"),
-            ([1e-5, 2.0, None, 0.0], 1),
-            ([1e-20, 2.0, np.inf, np.nan], 3),
-            ([0.5, 0.6], None),
-            ([], None),
-        ],
-    )
-    def test_ticks_of_a_logarithmic_axis(self, values, ticks):
-        assert log_axis("", values).get("dtick") == ticks
 
 
 @pytest.mark.parametrize("kind", [FractionalClassifier, FractionalRegressor])

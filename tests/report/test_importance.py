@@ -8,7 +8,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.metrics import log_loss, r2_score
 
 from fracdnn import FractionalClassifier, FractionalRegressor
-from fracdnn.report.importance import REPEATS, Importances, importances, measured
+from fracdnn.report.importance import REPEATS, Importances, measured
 from fracdnn.report.importance import importance_plot as drawn
 from fracdnn.report.subject import subject_of
 from fracdnn.tabular.model import TableModel
@@ -40,7 +40,8 @@ def test_columns_of_categories_are_shuffled_as_a_whole(kind):
     places = model.encoding.places
     assert places == {"noise": [0], "kind": [1, 2, 3, 4], "size": [5], "code": [6, 7]}
     subject = subject_of(model.estimator, model.features(columns), y)
-    mean, deviation = importances(subject, np.arange(len(y)))
+    found = measured(subject)
+    assert len(found.samples) == len(y)
 
     def scored(_, frame, y):
         if kind is FractionalClassifier:
@@ -49,8 +50,8 @@ def test_columns_of_categories_are_shuffled_as_a_whole(kind):
 
     frame = pd.DataFrame({name: columns[name].to_list() for name in places})
     expected = permutation_importance(model.estimator, frame, y, scoring=scored, n_repeats=REPEATS, random_state=0)
-    np.testing.assert_allclose(mean, expected.importances_mean, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(deviation, expected.importances_std, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.mean, expected.importances_mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.deviation, expected.importances_std, rtol=1e-9, atol=1e-12)
     bars = importance_plot(subject).data[0]
     assert set(bars["text"][:2]) == {"kind", "size"}
     assert bars["x"] == sorted(bars["x"], reverse=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fracdnn.report.inside import answer_plane, nearest_share
+from fracdnn.report.inside import answer_plane
 
 RNG = np.random.default_rng(0)
 STATES = RNG.standard_normal((300, 6)) @ RNG.standard_normal((6, 6))
@@ -53,8 +53,3 @@ def test_states_that_are_all_the_same():
     directions, shares = answer_plane(np.ones((5, 6)), RNG.standard_normal((3, 6)), classifies=True)
     assert shares.tolist() == [0, 0]
     assert np.isfinite(directions).all()
-
-
-def test_nearest_centres_by_hand():
-    places = np.array([[0.0, 0], [1, 0], [9, 0], [10, 0], [2, 0]])
-    assert nearest_share(places, np.array([0, 0, 1, 1, 1])) == 0.8

@@ -67,4 +67,4 @@ def test_outliers_and_a_training_that_was_interrupted():
     assert warnings_of(subject) == ["1 outlier in 150 rows: 98.2% of the squared error."]
     subject = replace(subject, estimator=copy.copy(subject.estimator))
     subject.estimator.history_ = History(subject.estimator.history_.records, "interrupted")
-    assert warnings_of(subject)[-1] == "Training did not finish: it was interrupted."
+    assert warnings_of(subject)[-1] == "Training did not finish: interrupted."

@@ -326,8 +326,8 @@ def play(
         if table is not None:
             from fracdnn.playground.table import table_document
     document = None if table is None else table_document(table, encoding)
-    if document and document.get("left"):
-        say(f"{len(document['x']):,} of {document['left'] + len(document['x']):,} rows are shown")
+    if document and document["left"]:
+        say(f"{document['left']:,} rows are left out; the playground shows at most 2,000")
     with Server(document, port) as server:
         typer.echo(f"The playground is at {server.address} until you press Ctrl-C.")
         if browser:

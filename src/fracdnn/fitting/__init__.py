@@ -4,6 +4,6 @@ from fracdnn.fitting.bodies import Body, Circuit
 from fracdnn.fitting.fit import fit
 from fracdnn.fitting.fit_result import FitResult
 from fracdnn.fitting.laplace import Signal
-from fracdnn.fitting.posterior import LogDensity
+from fracdnn.fitting.misfit import LogDensity
 
 __all__ = ["Body", "Circuit", "FitResult", "LogDensity", "Signal", "fit"]

@@ -46,13 +46,10 @@ class DataSet:
                 f"model must return values of the data's shape {tuple(self.data.shape)}, got {tuple(values.shape)}; "
                 f"return one value for each measured one"
             )
-        if values.is_complex() and not self.data.is_complex():
+        if values.is_complex() != self.data.is_complex():
             raise InvalidArgumentError(
-                f"data must be complex where the model is, got dtype {self.data.dtype}; pass real + 1j * imaginary"
-            )
-        if self.data.is_complex() and not values.is_complex():
-            raise InvalidArgumentError(
-                f"model must return complex values for complex data, got dtype {values.dtype}; return both parts"
+                f"model and data must both be real or both complex, got dtypes {values.dtype} and {self.data.dtype}; "
+                f"return real + 1j * imaginary from the model, or pass it as data"
             )
         return values
 

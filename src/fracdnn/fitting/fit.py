@@ -218,7 +218,7 @@ class _Search:
         with np.errstate(divide="ignore"):
             alone = np.sqrt(variance) / np.linalg.norm(jacobian, axis=0)
         found.warnings = verdict(found, dict(zip(found.free, alone, strict=True)))
-        found.lmfit, found.misfit = self.found, misfit
+        found.lmfit = self.found
         return found
 
 

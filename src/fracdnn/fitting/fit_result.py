@@ -3,19 +3,17 @@
 import json
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fracdnn.exceptions import FileContentError, InvalidArgumentError, MissingExtraError
+from fracdnn.exceptions import FileContentError
 from fracdnn.files import write_whole
 from fracdnn.fitting.profiles import Profile
-from fracdnn.validation import check_count
 
-_FORMAT = "fracdnn fit 3"
+_FORMAT = "fracdnn fit 4"
 # Of data, below which their residuals are no noise.
 ROUNDING = 1e-12
 
@@ -52,7 +50,7 @@ class FitResult:
     `values` and standard `errors` are by name, of all parameters; `free` names those that were fitted, and `covariance`
     [p, p] and `correlation` are of these. `sets` holds one `SetResult` for each data set, `profiles` the ends and the
     trace of each interval. `n_starts` is how many starts came to the best fit, and of how many. `lmfit` is lmfit's own
-    result; it and `sample` are not in a file.
+    result, which is not in a file.
     """
 
     values: dict[str, float]
@@ -72,7 +70,6 @@ class FitResult:
     seconds: float
     warnings: list[str] = field(default_factory=list)
     lmfit: Any = field(default=None, repr=False, compare=False)
-    misfit: Any = field(default=None, repr=False, compare=False)
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -166,79 +163,49 @@ class FitResult:
 
         return figure_of(self)
 
-    def sample(self, n_steps: int = 2000, *, n_walkers: int = 32, random_state: int | None = None) -> dict[str, Any]:
-        """Draws from the posterior by name, [n] each, through emcee; see `fracdnn.fitting.LogDensity`.
-
-        Uniform priors within the bounds. Of `n_steps` of each of the walkers the first third is dropped.
-        """
-        if self.misfit is None:
-            raise InvalidArgumentError("sample must be called on a result of fit, got one from a file; fit again")
-        if self.loss != "linear":
-            raise InvalidArgumentError(f"loss must be 'linear' for a posterior, got {self.loss!r}; fit with that")
-        check_count(n_steps, "n_steps", minimum=3)
-        check_count(n_walkers, "n_walkers", minimum=2 * len(self.free) + 2)
-        try:
-            from emcee import EnsembleSampler
-        except ImportError:
-            raise MissingExtraError("emcee is missing: run pip install emcee", name="emcee") from None
-
-        def log_density(x: np.ndarray) -> float:
-            if not self.misfit.allows(x):
-                return -math.inf
-            size = float(np.sum(self.misfit.residual(x) ** 2))  # NaN where there is no model
-            value = -0.5 * size if self.absolute_sigma else -0.5 * self.n_data * math.log(max(size, 1e-300))
-            return value if math.isfinite(value) else -math.inf
-
-        generator = np.random.default_rng(random_state)
-        center, error = (np.array([values[name] for name in self.free]) for values in (self.values, self.errors))
-        spread = 0.5 * error * generator.standard_normal((n_walkers, len(self.free)))
-        sampler = EnsembleSampler(n_walkers, len(self.free), log_density)
-        sampler.random_state = np.random.RandomState(generator.integers(2**31)).get_state()
-        sampler.run_mcmc(np.clip(center + spread, self.misfit.lower, self.misfit.upper), n_steps)
-        return dict(zip(self.free, sampler.get_chain(discard=n_steps // 3, flat=True).T, strict=True))
-
     def save(self, path: str | os.PathLike) -> Path:
         """Write all numbers as JSON."""
-        content = {name: value for name, value in vars(self).items() if name not in ("lmfit", "misfit")}
-        text = json.dumps(_plain({"format": _FORMAT} | content), allow_nan=False, indent=1)
+        content = {"format": _FORMAT} | {name: value for name, value in vars(self).items() if name != "lmfit"}
+        text = json.dumps(_plain(content), allow_nan=False, indent=1)
         return write_whole(Path(path), lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "FitResult":
         """Read what `save` wrote."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"), object_hook=_revived)
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content.pop("format") != _FORMAT:
                 raise ValueError
-            return cls(**content)
+            found = cls(**content)
+            found.errors = {name: float(error) for name, error in found.errors.items()}
+            found.bounds = {name: (float(low), float(high)) for name, (low, high) in found.bounds.items()}
+            found.covariance, (n_agree, n_starts) = _array(found.covariance), found.n_starts
+            found.n_starts = (n_agree, n_starts)
+            found.profiles = {name: _profile(**each) for name, each in content["profiles"].items()}
+            found.sets = [SetResult(**{name: _array(part) for name, part in each.items()}) for each in content["sets"]]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise FileContentError(f"{os.fspath(path)} is no fit of this version; write it by FitResult.save") from None
-
-
-# By keys that no parameter's name can be: what JSON does not have, from what it has.
-_REVIVERS: dict[str, Callable[[Any], Any]] = {
-    **{"a tuple": tuple, "a number": float, "an array": np.array, "a complex array": lambda parts: parts @ [1, 1j]},
-    **{"a profile": lambda content: Profile(**content), "a data set": lambda content: SetResult(**content)},
-}
+        return found
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it; else as one of `_REVIVERS` takes it."""
+    """For JSON, which has no infinity and no NaN: these as texts."""
+    if isinstance(value, np.ndarray):
+        return _plain({"real": value.real, "imaginary": value.imag} if np.iscomplexobj(value) else value.tolist())
+    if isinstance(value, Profile | SetResult):
+        return _plain(vars(value))
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"a number": str(value)}
-    if isinstance(value, tuple):
-        return {"a tuple": _plain(list(value))}
-    if isinstance(value, Profile | SetResult):
-        return {"a profile" if isinstance(value, Profile) else "a data set": _plain(vars(value))}
-    if isinstance(value, np.ndarray) and np.iscomplexobj(value):
-        return {"a complex array": _plain(np.stack([value.real, value.imag], -1))}
-    return {"an array": _plain(value.tolist())} if isinstance(value, np.ndarray) else value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _revived(found: dict[str, Any]) -> Any:
-    (key, content), *others = found.items() or [("", None)]
-    return _REVIVERS[key](content) if key in _REVIVERS and not others else found
+def _array(content: Any) -> Any:
+    if isinstance(content, dict):
+        return _array(content["real"]) + 1j * _array(content["imaginary"])
+    return None if content is None else np.array(content, dtype=np.float64)
+
+
+def _profile(low: Any, high: Any, values: list, excess: list) -> Profile:
+    return Profile(float(low), float(high), values, list(map(float, excess)))

@@ -2,35 +2,34 @@
 
 At each value of a parameter the others are fitted again. The interval ends where the sum of squares χ² exceeds its
 minimum by Δ: 3.84 where sigma is known, else F₀.₉₅(1, n − p) χ²_min/(n − p). √((χ² − χ²_min)/Δ) is almost linear in the
-parameter, 0 at the estimate and 1 at the end, so a secant finds it in a few fits.
+parameter, 0 at the estimate and 1 at the end, so Brent's method finds it in a few fits.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from scipy.optimize import least_squares
+from scipy.optimize import brentq, least_squares
 
 from fracdnn.fitting.misfit import Misfit
 
 # Fits for one end of an interval; standard errors after which a profile counts as flat; precision of an end, in parts
 # of its distance; an excess from which on a fit is tried from elsewhere, too.
-_MOST_FITS, _FAR, _CLOSE, _DOUBTFUL = 24, 100.0, 1e-3, 10.0
+_MOST_FITS, _FAR, _CLOSE, _DOUBTFUL = 60, 100.0, 1e-3, 10.0
 # Of its size, closer than which a parameter is at its bound.
 _AT = 1e-6
 
 
 @dataclass
 class Profile:
-    """Of one parameter: the ends of its interval, infinite where the data set none, and the values tried.
-
-    `excess` are (χ² − χ²_min)/Δ at `values`; 1 is the limit. `at_bound` says which ends are bounds of the parameter.
+    """Of one parameter: the ends of its interval, infinite where neither the data nor a bound sets one, and the values
+    tried. `excess` are (χ² − χ²_min)/Δ at `values`; 1 is the limit.
     """
 
     low: float
     high: float
-    values: list[float] = field(default_factory=list)
-    excess: list[float] = field(default_factory=list)
-    at_bound: tuple[bool, bool] = (False, False)
+    values: list[float]
+    excess: list[float]
 
 
 class BetterFitError(Exception):
@@ -46,44 +45,43 @@ class Profiler:
 
     def profile(self, place: int) -> Profile:
         points = [(float(self._x[place]), 0.0)]
-        low, low_bound = self._end(place, -1.0, points)
-        high, high_bound = self._end(place, 1.0, points)
-        points.sort()
-        values, excess = (list(column) for column in zip(*points, strict=True))
-        return Profile(low, high, values, excess, (low_bound, high_bound))
+        low, high = (self._end(place, sign, points) for sign in (-1.0, 1.0))
+        values, excess = (list(column) for column in zip(*sorted(points), strict=True))
+        return Profile(low, high, values, excess)
 
-    def _end(self, place: int, sign: float, points: list[tuple[float, float]]) -> tuple[float, bool]:
-        """Where the excess is 1 on one side, infinite if nowhere, and whether that is the parameter's bound."""
-        start = self._x[place]
-        bound = (self._misfit.lower if sign < 0 else self._misfit.upper)[place]
-        unit = float(np.sqrt(self._limit * self._covariance[place, place]))
-        room = abs(bound - start)
+    def _end(self, place: int, sign: float, points: list[tuple[float, float]]) -> float:
+        """Where the excess is 1 on one side; the parameter's bound if that comes first, infinite if nowhere."""
+        start = float(self._x[place])
+        bound = float((self._misfit.lower if sign < 0 else self._misfit.upper)[place])
+        unit, room = float(np.sqrt(self._limit * self._covariance[place, place])), abs(bound - start)
         if not np.isfinite(unit) or room <= _AT * abs(start):
-            return (float(bound), True) if np.isfinite(bound) else (sign * np.inf, False)
-        inside, outside, distance = (0.0, 0.0), (0.0, 0.0), min(unit, room)
+            return bound
         # Of the other parameters, by this one: linear at first, then through the last fit inside.
         slope = np.nan_to_num(np.delete(self._covariance[:, place], place) / self._covariance[place, place])
-        others = np.delete(self._x, place)
-        for count in range(_MOST_FITS):
+        best = others = np.delete(self._x, place)
+
+        @cache
+        def beyond(distance: float) -> float:
+            """√excess − 1, which is 0 where it is nearly so."""
+            nonlocal slope, others
+            if distance == 0.0:
+                return -1.0
             excess, found = self._excess(place, sign * distance, slope, others)
-            points.append((float(start + sign * distance), excess))
+            points.append((start + sign * distance, excess))
             root = float(np.sqrt(excess))
-            if abs(root - 1.0) < _CLOSE:
-                break
             if root < 1.0:
-                inside, others = (distance, root), found
-                slope = (others - np.delete(self._x, place)) / (sign * distance) if distance else slope
-                if distance >= room:
-                    return float(bound), True
-            else:
-                outside = (distance, root)
-            if not outside[1]:
-                if distance > _FAR * unit:
-                    return sign * np.inf, False
-                distance = min(room, distance * min(4.0, max(1.05, 1.0 / max(root, 0.25))))
-            else:
-                distance = abs(_between(start, sign, inside, outside, secant=count < 6) - start)
-        return float(start + sign * distance), False
+                others, slope = found, (found - best) / (sign * distance)
+            return root - 1.0 if abs(root - 1.0) >= _CLOSE else 0.0
+
+        inside, distance = 0.0, min(unit, room)
+        while (excess := beyond(distance)) < 0.0:
+            if distance >= room:
+                return bound
+            if distance > _FAR * unit:
+                return sign * np.inf
+            inside, distance = distance, min(room, distance * min(4.0, max(1.05, 1.0 / max(1.0 + excess, 0.25))))
+        distance = brentq(beyond, inside, distance, xtol=1e-300, maxiter=_MOST_FITS, disp=False)
+        return start + sign * distance
 
     def _excess(self, place: int, change: float, slope: np.ndarray, others: np.ndarray) -> tuple[float, np.ndarray]:
         """(χ² − χ²_min)/Δ with the parameter held that far from its best value; and the other ones there.
@@ -104,17 +102,6 @@ class Profiler:
             if best[0] < _DOUBTFUL:
                 break
         return best
-
-
-def _between(start: float, sign: float, inside: tuple, outside: tuple, *, secant: bool) -> float:
-    """A value between one inside and one outside of the interval: by a secant, else halfway, perhaps of logarithms."""
-    low, high = (start + sign * each[0] for each in (inside, outside))
-    if secant:
-        share = (1.0 - inside[1]) / (outside[1] - inside[1])
-        return low + min(0.95, max(0.05, share)) * (high - low)
-    if high == 0.0:
-        return low / 10.0
-    return low * np.sqrt(high / low) if low * high > 0 and not 0.25 < high / low < 4 else 0.5 * (low + high)
 
 
 def _solved(misfit: Misfit, place: int, value: float, guess: np.ndarray, bounds: tuple, ftol: float) -> np.ndarray:

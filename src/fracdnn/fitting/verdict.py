@@ -58,7 +58,7 @@ def _unknown(result: Any, name: str, at_bound: dict[str, float]) -> list[str]:
         return [f"these data say nothing about {name} by itself; fix it, or measure what depends on it"]
     if profile is None:
         return []
-    ends = [*zip(_ENDS, (profile.low, profile.high), profile.at_bound, strict=True)]
+    ends = [*zip(_ENDS, (profile.low, profile.high), (low, high), strict=True)]
     flat = [side for (_, side), end, _ in ends if not math.isfinite(end)]
     found = [
         f"the profile of {name} is flat: these data do not limit it from {' or '.join(flat)}; "
@@ -67,8 +67,8 @@ def _unknown(result: Any, name: str, at_bound: dict[str, float]) -> list[str]:
     return found[: len(flat)] + [
         f"the interval of {name} ends at its {word} bound, {end:g}: these data do not limit it from {side}; if the "
         f"bound is no law of the model, widen it, or measure longer"
-        for (word, side), end, is_bound in ends
-        if is_bound and word not in at_bound
+        for (word, side), end, bound in ends
+        if math.isfinite(end) and end == bound and word not in at_bound
     ]
 
 
@@ -81,12 +81,11 @@ def _structure(result: Any) -> list[str]:
         parts = {"real ": residuals.real, "imaginary ": residuals.imag} if is_complex else {"": residuals}
         where = f" of data set {place}" if len(result.sets) > 1 else ""
         for word, part in parts.items():
-            worst[f"{word}residuals{where}"] = min((runs_test(row), durbin_watson(row)) for row in part.T)
+            worst[f"{word}residuals{where}"] = min(map(runs_test, part.T))
             count += part.shape[1]
     return [
-        f"{words} are structured (runs test p = {chance:.1g}, Durbin–Watson {drift:.2f}): the model misses something, "
-        f"and intervals are too narrow"
-        for words, (chance, drift) in worst.items()
+        f"{words} are structured (runs test p = {chance:.1g}): the model misses something, and intervals are too narrow"
+        for words, chance in worst.items()
         if chance < _UNLIKELY / count
     ]
 
@@ -104,8 +103,3 @@ def runs_test(residuals: np.ndarray) -> float:
     mean = 1.0 + 2.0 * up * down / n
     variance = (mean - 1.0) * (mean - 2.0) / (n - 1.0)
     return float(stats.norm.cdf((runs + 0.5 - mean) / math.sqrt(variance))) if variance > 0 else 1.0
-
-
-def durbin_watson(residuals: np.ndarray) -> float:
-    """Σ (r_i − r_{i−1})² / Σ r²: 2 for independent residuals, toward 0 for those that drift."""
-    return float(np.sum(np.diff(residuals) ** 2) / max(float(np.sum(residuals**2)), 1e-300))

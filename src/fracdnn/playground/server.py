@@ -55,26 +55,16 @@ class Server(ThreadingMixIn, TCPServer):
         self.elsewhere = {path: f"{site}{path}" for path in linked if site}
         if table is not None:
             self.answers["/table.json"] = json.dumps(table, allow_nan=False).encode(), TYPES[".json"]
-        super().__init__((HOST, PORT if port is None else port), _Handler, bind_and_activate=False)
         try:
-            self._bind(port)
-            self.server_activate()
-        except BaseException:
-            self.server_close()
-            raise
-        self.port = int(self.server_address[1])
-        self.address = f"http://{HOST}:{self.port}/"
-
-    def _bind(self, port: int | None) -> None:
-        try:
-            self.server_bind()
+            super().__init__((HOST, PORT if port is None else port), _Handler)
         except OSError as error:
             if port is not None:
                 raise InvalidArgumentError(
                     f"port must be a free one, got {port} ({error.strerror}); pass another, or 0 for any that is free"
                 ) from None
-            self.server_address = (HOST, 0)
-            self.server_bind()
+            super().__init__((HOST, 0), _Handler)
+        self.port = int(self.server_address[1])
+        self.address = f"http://{HOST}:{self.port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that has closed the connection is no error."""

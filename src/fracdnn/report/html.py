@@ -11,7 +11,7 @@ from typing import Any
 
 from fracdnn.files import write_whole
 from fracdnn.parameters import LOCAL_PARAMETERS
-from fracdnn.report.answers import confusion_plot, prediction_plot, ranking_plots, reliability_plot, residual_plot
+from fracdnn.report.answers import confusion_plot, prediction_plot, reliability_plot, roc_plot
 from fracdnn.report.importance import Importances, dependence_plot, importance_plot, measured
 from fracdnn.report.inside import flow_plot, network_facts, region_plot, training_plot
 from fracdnn.report.plots import Plot
@@ -22,7 +22,7 @@ from fracdnn.version import versions
 
 _NOT_SHOWN = (*LOCAL_PARAMETERS, "checkpoint_every")
 # What the script draws of a plot.
-_DRAWN = ("data", "layout", "themes", "narrow", "states")
+_DRAWN = ("data", "layout", "states")
 
 
 def write_report(
@@ -38,7 +38,7 @@ def write_report(
     ids: Sequence[object] | None = None,
     suspicions: Sequence[str] = (),
 ) -> Path:
-    """Write what a fitted estimator does with held-out samples, how it was trained and what it remembers.
+    """Write what a fitted estimator does with held-out samples, and how it was trained.
 
     X [n, n_features] and y are samples that the training has not seen; `details` (settings, file names …) are shown as
     a table; `columns` are rows that say what was understood of each column; `trained_with` are the versions of the
@@ -84,15 +84,12 @@ def packed(text: str) -> str:
 
 def _plots(subject: Subject, importances: Importances, columns: Sequence[Mapping[str, str]]) -> list[Plot]:
     """What there is to see of this model and these samples, the most important first."""
-    if subject.classifies:
-        answers = [confusion_plot(subject), reliability_plot(subject), *ranking_plots(subject)]
-    else:
-        answers = [prediction_plot(subject), residual_plot(subject)]
+    drawn = [confusion_plot, reliability_plot, roc_plot] if subject.classifies else [prediction_plot]
     regions = region_plot(subject)
     # Regions show all that there is to two features.
     depends = dependence_plot(subject, importances) if regions is None else regions
     facts = Plot("network", "The network", table=network_facts(subject))
-    plots = [*answers, importance_plot(subject, importances), depends]
+    plots = [*(draw(subject) for draw in drawn), importance_plot(subject, importances), depends]
     if columns:
         rows = [["left out" if text == "unused" else text for text in row.values()] for row in columns]
         table = [[heading.capitalize() for heading in columns[0]], *rows]

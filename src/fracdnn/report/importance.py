@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from fracdnn.report.answers import rarer
 from fracdnn.report.figures import BLUE, GREY
-from fracdnn.report.plots import Plot, axis, bars, class_key, class_style, label, numbers, padded, scatter
+from fracdnn.report.plots import Plot, axis, class_key, class_style, label, numbers, padded, scatter
 from fracdnn.report.subject import SHOWN, Subject
 from fracdnn.report.texts import number
 
@@ -26,8 +26,6 @@ MOST_ANSWERS, LEAST_SAMPLES = 80_000, 40
 LEAST_EXPLAINED, NEARLY_ALL, LEAST_DOMINATED, LEAF = 0.5, 0.95, 50, 5
 # Columns, values of each, samples, and classes that are shown.
 MOST_COLUMNS, MOST_VALUES, MOST_SAMPLES, MOST_CLASSES = 6, 12, 200, 5
-# Bars are left out where they are so much higher than the means move.
-FLATTEST, BARS = 0.3, "rgba(0,114,178,0.45)"
 # What a column of numbers is varied over: its usual values.
 _USUAL = (0.02, 0.98)
 
@@ -51,21 +49,38 @@ class Importances:
 
 
 def measured(subject: Subject) -> Importances:
+    """The permutation importance of each column: loss in minus log-loss, or in R².
+
+    All features of a column are shuffled together: what scikit-learn shuffles are the rows that each column is from.
+    """
     # Samples whose class the training knows, so many that the report stays quick.
     n_columns = len(subject.columns)
     samples = subject.shown(min(SHOWN, MOST_ANSWERS // (REPEATS * n_columns)))
     if subject.classifies:
         samples = samples[np.isin(subject.y[samples], subject.estimator.classes_)]
+    X, y = subject.X[samples], (subject.codes if subject.classifies else subject.y)[samples]
     why_not = ""
     if n_columns * REPEATS * LEAST_SAMPLES > MOST_ANSWERS:
         why_not = f"With {n_columns:,} columns, shuffling each of them would take too long."
-    elif not subject.classifies and not np.ptp(subject.y[samples], axis=0).all():
-        why_not = "The target has only one value, so there is no R² to lower."
     elif not len(samples):
         why_not = "No row has a class of the training data."
+    elif not subject.classifies and not np.ptp(y, axis=0).all():
+        why_not = "The target has only one value, so there is no R² to lower."
     if why_not:
         return Importances(np.empty(0), np.empty(0), samples, why_not)
-    return Importances(*importances(subject, samples), samples)
+    features, column_of = np.arange(X.shape[1]), np.zeros(X.shape[1], dtype=int)
+    for column, places in enumerate(subject.columns.values()):
+        column_of[places] = column
+
+    def score(_: Any, rows: np.ndarray, y: np.ndarray) -> float:
+        outputs = subject.outputs(X[rows[:, column_of], features])
+        if subject.classifies:
+            return float(np.log(outputs[np.arange(len(y)), y].clip(min=np.finfo(np.float64).eps)).mean())
+        return float(r2_score(y, outputs))
+
+    rows = np.repeat(np.arange(len(X))[:, None], n_columns, axis=1)
+    found = permutation_importance(subject.estimator, rows, y, scoring=score, n_repeats=REPEATS, random_state=0)
+    return Importances(found.importances_mean, found.importances_std, samples)
 
 
 def importance_plot(subject: Subject, found: Importances) -> Plot:
@@ -90,27 +105,6 @@ def importance_plot(subject: Subject, found: Importances) -> Plot:
         "showlegend": False,
     }
     return Plot("importance", "Importance of columns", caption, [bars], axes, tall=len(order) > 12)
-
-
-def importances(subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of the permutation importance of each column: loss in minus log-loss, or in R².
-
-    All features of a column are shuffled together: what scikit-learn shuffles are the rows that each column is from.
-    """
-    X, y = subject.X[samples], (subject.codes if subject.classifies else subject.y)[samples]
-    features, column_of = np.arange(X.shape[1]), np.zeros(X.shape[1], dtype=int)
-    for column, places in enumerate(subject.columns.values()):
-        column_of[places] = column
-
-    def score(_: Any, rows: np.ndarray, y: np.ndarray) -> float:
-        outputs = subject.outputs(X[rows[:, column_of], features])
-        if subject.classifies:
-            return float(np.log(outputs[np.arange(len(y)), y].clip(min=np.finfo(np.float64).eps)).mean())
-        return float(r2_score(y, outputs))
-
-    rows = np.repeat(np.arange(len(X))[:, None], len(subject.columns), axis=1)
-    found = permutation_importance(subject.estimator, rows, y, scoring=score, n_repeats=REPEATS, random_state=0)
-    return found.importances_mean, found.importances_std
 
 
 def dominant(subject: Subject, found: Importances) -> str | None:
@@ -142,20 +136,12 @@ def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Dependence:
-    """Answers [values, samples, outputs] at some values of a column: numbers, or `names` of categories."""
+    """Mean answers [values, outputs] at some values of a column: numbers, or `names` of categories."""
 
     column: str
     values: np.ndarray
     names: list[str] | None
-    answers: np.ndarray
-
-    @property
-    def mean(self) -> np.ndarray:
-        return self.answers.mean(axis=1)
-
-    def quartiles(self, output: int) -> np.ndarray:
-        """Of the samples, [2, values]."""
-        return np.quantile(self.answers[:, :, output], [0.25, 0.75], axis=1)
+    mean: np.ndarray
 
 
 def dependence(subject: Subject, column: str, samples: np.ndarray) -> Dependence:
@@ -164,7 +150,7 @@ def dependence(subject: Subject, column: str, samples: np.ndarray) -> Dependence
     X = np.repeat(subject.X[samples][None], len(grid), axis=0)
     X[:, :, places] = grid[:, None]
     answers = subject.outputs(X.reshape(-1, X.shape[2])).reshape(len(grid), len(samples), -1)
-    return Dependence(column, grid[:, 0] if names is None else np.arange(len(grid)), names, answers)
+    return Dependence(column, grid[:, 0] if names is None else np.arange(len(grid)), names, answers.mean(axis=1))
 
 
 def _grid(subject: Subject, column: str) -> tuple[list[int], np.ndarray, list[str] | None]:
@@ -192,23 +178,28 @@ def dependence_plot(subject: Subject, importances: Importances) -> Plot:
         plot.note = "No column is clearly important, so there is nothing to show."
         return plot
     outputs, answer = _outputs(subject, found)
-    means = np.concatenate([each.mean[:, outputs].ravel() for each in found])
-    ends = np.concatenate([each.quartiles(outputs[0]).ravel() for each in found])
-    has_bars = len(outputs) == 1 and bool(np.ptp(means) >= FLATTEST * np.ptp(ends))
-    up = axis("", range=padded(np.append(means, ends) if has_bars else means))
+    up = axis("", range=padded(np.concatenate([each.mean[:, outputs].ravel() for each in found])))
     up |= {"tickformat": ".0%"} if subject.classifies else {}
-    for k, each in enumerate(found):
-        across = axis(label(each.column))
+    hover = f"%{{text}}: %{{y:{'.1%' if subject.classifies else '.4g'}}}<extra>%{{fullData.name}}</extra>"
+    for place, each in enumerate(found):
+        across, dash = axis(label(each.column)), "solid"
+        texts = [number(value) for value in each.values] if each.names is None else list(map(label, each.names))
         if each.names is not None:
             across |= {"tickvals": each.values.tolist(), "ticktext": [label(name, 12) for name in each.names]}
-            across["range"] = [-0.5, len(each.names) - 0.5]
-        axes = {"xaxis": across, "yaxis": up, "showlegend": False}
-        plot.parts.append(Plot(f"dependence-{k}", each.column, "", _traces(subject, each, outputs, has_bars), axes))
+            across["range"], dash = [-0.5, len(each.names) - 0.5], "dot"
+        part = Plot(f"dependence-{place}", each.column)
+        part.layout = {"xaxis": across, "yaxis": up, "showlegend": False}
+        for k in outputs:
+            name = label(subject.labels[k]) if subject.classifies else "mean"
+            line = {"color": BLUE if len(outputs) == 1 else class_style(k)["color"], "dash": dash}
+            options: dict[str, Any] = {"text": texts, "meta": k, "name": name, "line": line, "hovertemplate": hover}
+            part.data.append(scatter("lines+markers", each.values, each.mean[:, k], **options))
+        plot.parts.append(part)
     plot.key = [class_key(subject.labels)[k] for k in outputs] if len(outputs) > 1 else None
     plot.caption = (
-        f"The mean {answer} when {_of_all(subject, samples)} held-out samples have this value in one "
-        f"column and keep their own in all others{'; bars show the middle half of them' if has_bars else ''}. It shows "
-        f"what the model does, not cause and effect, and includes combinations of values that the data may not have."
+        f"The mean {answer} when {_of_all(subject, samples)} held-out samples have this value in one column and keep "
+        f"their own in all others. It shows what the model does, not cause and effect, and includes combinations of "
+        f"values that the data may not have."
     )
     return plot
 
@@ -217,30 +208,13 @@ def _outputs(subject: Subject, found: list[Dependence]) -> tuple[list[int], str]
     """What is shown, and its name: of two classes the rarer, of more those that change most, of values the first."""
     if not subject.classifies:
         return [0], "predicted value" if subject.y.shape[1] == 1 else "predicted value of the first output"
-    n_classes = found[0].answers.shape[2]
     moves = np.max([np.ptp(each.mean, axis=0) for each in found], axis=0)
-    outputs = sorted(np.argsort(-moves, kind="stable")[:MOST_CLASSES].tolist())
-    if n_classes <= 2:
-        k = rarer(subject) if len(subject.labels) == 2 else n_classes - 1
+    if len(moves) <= 2:
+        k = rarer(subject) if len(subject.labels) == 2 else len(moves) - 1
         return [k], f"probability of “{subject.labels[k]}”"
-    some = f" ({len(outputs)} of {n_classes}, which change most)" if len(outputs) < n_classes else ""
+    outputs = sorted(np.argsort(-moves, kind="stable")[:MOST_CLASSES].tolist())
+    some = f" ({len(outputs)} of {len(moves)}, which change most)" if len(outputs) < len(moves) else ""
     return outputs, f"probability of each class{some}"
-
-
-def _traces(subject: Subject, each: Dependence, outputs: list[int], has_bars: bool) -> list[dict[str, Any]]:
-    """The mean for each output; of one output also the middle half of the samples."""
-    hover = f"%{{text}}: %{{y:{'.1%' if subject.classifies else '.4g'}}}<extra>%{{fullData.name}}</extra>"
-    texts = [number(value) for value in each.values] if each.names is None else [label(name) for name in each.names]
-    found = []
-    for k in outputs:
-        color, mean = BLUE if len(outputs) == 1 else class_style(k)["color"], each.mean[:, k]
-        name = label(subject.labels[k]) if subject.classifies else "mean"
-        trace = scatter("lines+markers", each.values, mean, text=texts, meta=k, name=name, hovertemplate=hover)
-        trace |= {"line": {"color": color, "dash": "dot" if each.names else "solid"}, "marker": {"size": 6}}
-        if has_bars:
-            trace["error_y"] = bars(mean, *each.quartiles(k)) | {"color": BARS, "thickness": 4, "width": 0}
-        found.append(trace)
-    return found
 
 
 def _of_all(subject: Subject, samples: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""What the network answers around the samples, their flow through its layers, what it remembers, and its training.
+"""What the network answers around the samples, their flow through its layers, and its training.
 
 States of more than two coordinates are shown in the plane in which the answer of the network changes most. The
 outputs are W Y_N, so that the answer depends on the last state only through them: what they do not hold no reader
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.caputo import memory_weights
 from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import BLUE, VERMILION
@@ -29,10 +28,9 @@ MOST_STATES = 41
 # What a file may hold of the flow, in places, and what memory may hold of the trajectory, in numbers.
 FILE_NUMBERS, MEMORY_NUMBERS = 6_000, 20_000_000
 # Below this share of the greatest, a direction holds rounding errors.
-_NOTHING = 1e-9
-# Earlier states whose weights are told.
-MOST_KEPT = 7
-_ENDS = {
+_NOTHING = 3e-5
+# How a training ended, by its status.
+ENDS = {
     "converged": "the gradient reached `tol`",
     "no improvement": "the loss stopped improving",
     "epoch limit": "reached the limit of epochs",
@@ -45,60 +43,38 @@ _ENDS = {
 
 
 def region_plot(subject: Subject) -> Plot | None:
-    """None but for two columns of one feature each: no plane through many says much of what lies around the samples."""
-    if not len(subject.columns) == len(subject.features) == 2:
+    """One heat map: the whole part of a cell is its class, the fraction how sure it is. Of classes and two columns of
+    one feature each alone: no plane through many says much of what lies around the samples.
+    """
+    if not (subject.classifies and len(subject.columns) == len(subject.features) == 2):
         return None
     ranges = [padded(np.array(plots.usual_ends(subject.X[:, k])), 0.08) for k in range(2)]
     across, up = (np.linspace(*ends, CELLS) for ends in ranges)
-    axes = [axis(label(subject.features[k]), range=ranges[k], showgrid=False) for k in range(2)]
-    plot = Plot("regions", "", layout={"xaxis": axes[0], "yaxis": axes[1], "showlegend": False})
-    grid = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
-    cells = {"type": "heatmap", "x": numbers(across), "y": numbers(up)}
-    return (_class_regions if subject.classifies else _value_regions)(subject, subject.shown(), plot, cells, grid)
-
-
-def _class_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[str, Any], grid: np.ndarray) -> Plot:
-    """One heat map: the whole part of a cell is its class, the fraction how sure it is."""
-    probability = subject.outputs(grid)
+    probability = subject.outputs(np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2))
     winner, best, n_classes = probability.argmax(axis=1), probability.max(axis=1), probability.shape[1]
     sureness = (best - 1 / n_classes) / (1 - 1 / n_classes) if n_classes > 1 else np.ones(len(best))
     names = [label(name) for name in subject.labels]
     texts = np.array([f"{names[k]}, {p:.0%}" for k, p in zip(winner, best, strict=True)], dtype=object)
-    cells |= {"z": np.round(winner + 0.998 * sureness + 0.001, 3).reshape(CELLS, CELLS).tolist()}
     scale: list[list[Any]] = []
     for k in range(n_classes):  # from faint to full within each class, with a jump between classes
         rgb = ",".join(map(str, bytes.fromhex(class_style(k)["color"][1:])))
         scale += [[k / n_classes, f"rgba({rgb},{FAINT})"], [(k + 1) / n_classes, f"rgba({rgb},{FULL})"]]
-    cells |= {"zmin": 0, "zmax": n_classes, "colorscale": scale, "showscale": False}
-    cells |= {"text": texts.reshape(CELLS, CELLS).tolist(), "hovertemplate": "%{text}<extra>region</extra>"}
-    plot.heading, plot.data, plot.key = "Decision regions", [cells], plots.class_key(subject.labels)
-    predicted = subject.places(subject.predicted)
+    z = np.round(winner + 0.998 * sureness + 0.001, 3).reshape(CELLS, CELLS).tolist()
+    cells = {"type": "heatmap", "x": numbers(across), "y": numbers(up), "z": z, "zmin": 0, "zmax": n_classes}
+    cells |= {"colorscale": scale, "showscale": False, "text": texts.reshape(CELLS, CELLS).tolist()}
+    cells |= {"hovertemplate": "%{text}<extra>region</extra>"}
+    plot = Plot("regions", "Decision regions", data=[cells], key=plots.class_key(subject.labels))
+    axes = [axis(label(subject.features[k]), range=ranges[k], showgrid=False) for k in range(2)]
+    plot.layout = {"xaxis": axes[0], "yaxis": axes[1], "showlegend": False}
+    predicted, shown = subject.places(subject.predicted), subject.shown()
     for k, name in enumerate(names):
         mine = shown[subject.codes[shown] == k]
         answers = [f"true {name}<br>predicted {names[p]}" for p in predicted[mine]]
         samples = scatter("markers", *subject.X[mine].T, text=answers, hovertemplate="%{text}<extra></extra>")
         plot.data.append(class_trace(subject, k) | samples)
     plot.caption = (
-        f"The class predicted at each place; the stronger the color, the higher its probability. Marks are "
-        f"held-out samples in the color of their true class. {plots.shown_note(subject, shown)}"
-    )
-    return plot
-
-
-def _value_regions(subject: Subject, shown: np.ndarray, plot: Plot, cells: dict[str, Any], grid: np.ndarray) -> Plot:
-    values, observed = subject.outputs(grid)[:, 0], subject.y[shown, 0]
-    low, high = plots.color_ends(np.append(values, observed))
-    what = "value" if subject.y.shape[1] == 1 else "value of the first output"
-    cells |= {"z": numbers(values.reshape(CELLS, CELLS), 4), "zsmooth": "best", "coloraxis": "coloraxis"}
-    cells["hovertemplate"] = "predicted %{z:.4g}<extra></extra>"
-    marker = {"color": numbers(observed), "coloraxis": "coloraxis", "size": 6, "line": {"width": 0.7, "color": "#fff"}}
-    hover = "observed %{marker.color:.4g}<extra></extra>"
-    plot.heading = "Predicted values"
-    plot.data = [cells, scatter("markers", *subject.X[shown].T, marker=marker, hovertemplate=hover)]
-    plot.layout["coloraxis"] = {"colorscale": "Viridis", "cmin": low, "cmax": high, "colorbar": {"thickness": 12}}
-    plot.caption = (
-        f"The predicted {what} at each place; dots are held-out samples in the color of their observed value, "
-        f"one which stands out is badly predicted. {plots.describe_colors(observed)}{plots.shown_note(subject, shown)}"
+        f"The class predicted at each place; the stronger the color, the higher its probability. Marks are held-out "
+        f"samples in the color of their true class.{plots.shown_note(subject, shown)}"
     )
     return plot
 
@@ -122,19 +98,19 @@ def flow_plot(subject: Subject) -> Plot:
     if not np.isfinite(flow).all():
         plot.note = "The states are not finite, so there is nothing to draw."
         return plot
-    places, titles, seen = _places(flow, subject, shown[order])
+    places, titles, seen = _places(flow, subject)
     values = np.ascontiguousarray(places.transpose(0, 2, 1), dtype="<f4")
     if subject.classifies:
         hover, plot.key = "%{x:.3g}, %{y:.3g}<extra>%{fullData.name}</extra>", plots.class_key(subject.labels)
         plot.data = [{**class_trace(subject, k), "hovertemplate": hover} for k in range(len(subject.labels))]
-        colored, far = "class", ""
+        colored = "class"
     else:
         observed, hover = subject.y[shown, 0], "%{x:.3g}, %{y:.3g}<extra>observed %{marker.color:.4g}</extra>"
-        low, high = plots.color_ends(observed)
+        low, high = plots.usual_ends(observed)
         marker = {"color": numbers(observed), "colorscale": "Viridis", "cmin": low, "cmax": high, "size": 7}
-        marker |= {"line": OUTLINE, "colorbar": plots.bar("observed")}
+        marker |= {"line": OUTLINE, "colorbar": {"title": {"text": "observed", "side": "right"}, "thickness": 12}}
         plot.data = [{"mode": "markers", "name": "", "marker": marker, "hovertemplate": hover}]
-        colored, far = "value", plots.describe_colors(observed)
+        colored = "value"
     # Ranges of all states, so that the axes stay as the points move.
     across, up = (axis(title, range=padded(places[:, :, k])) for k, title in enumerate(titles))
     plot.layout = {"showlegend": False, "xaxis": across, "yaxis": up}
@@ -146,33 +122,28 @@ def flow_plot(subject: Subject) -> Plot:
     thinned = "" if len(states) == subject.shape.n_layers + 1 else f" The slider stops at {len(states)} states."
     plot.caption = (
         f"Where the held-out samples are after each layer, colored by observed {colored}: {seen}. Move the slider or "
-        f"press play.{subject.first_member} {far}{plots.shown_note(subject, shown)}{thinned}"
+        f"press play.{subject.first_member}{plots.shown_note(subject, shown)}{thinned}"
     )
     return plot
 
 
-def _places(flow: np.ndarray, subject: Subject, samples: np.ndarray) -> tuple[np.ndarray, list[str], str]:
+def _places(flow: np.ndarray, subject: Subject) -> tuple[np.ndarray, list[str], str]:
     """The states as points [states, samples, 2], axis titles, and what one sees."""
     if subject.shape.width <= 2:  # of one, all lie on a line
         places = np.pad(flow, ((0, 0), (0, 0), (0, 2 - subject.shape.width)))
         return places, ["first coordinate", "second coordinate"], "the axes are the coordinates of the state"
     W = subject.estimator.network_.W.detach().cpu().numpy().astype(np.float64)
     directions, shares = answer_plane(flow[-1], W, classifies=subject.classifies)
-    places, across = flow @ directions.T, shares[1] == 0
+    across = shares[1] == 0
     names = ["answer", "spread across it"] if across else ["first direction", "second direction"]
     titles = [f"{name} ({share:.0%})" if share else name for name, share in zip(names, shares, strict=True)]
-    if subject.classifies and len(W) >= 4:
-        near = nearest_share(places[-1], subject.places(subject.predicted)[samples])
-        seen = (
-            f"the plane in which the scores of the classes change most, {shares.sum():.0%} of it; after the last layer "
-            f"{near:.0%} of the samples lie nearest to the center of the class that is predicted for them"
-        )
-        return places, titles, seen
-    if subject.classifies:
+    if not subject.classifies:
+        seen = "the predicted value grows to the right" if across else "the plane in which the outputs change most"
+    elif len(W) < 4:
         seen = f"the class scores depend on {'the first axis' if across else 'this plane'} alone"
     else:
-        seen = "the predicted value grows to the right" if across else "the plane in which the outputs change most"
-    return places, titles, f"{seen}; earlier states are drawn as if the network ended there"
+        seen = f"the plane in which the scores of the classes change most, {shares.sum():.0%} of it"
+    return flow @ directions.T, titles, f"{seen}; earlier states are drawn as if the network ended there"
 
 
 def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -182,29 +153,17 @@ def answer_plane(last: np.ndarray, W: np.ndarray, *, classifies: bool) -> tuple[
     weights = W - W.mean(axis=0) if classifies else W
     centered = last - last.mean(axis=0)
     _, sizes, turned = np.linalg.svd(centered @ weights.T, full_matrices=False)
-    spread = sizes**2
-    rank = int((spread > _NOTHING * spread.max(initial=0.0)).sum()) if spread.any() else 0
-    found = [_signed(turned[k] @ weights) for k in range(min(2, rank))]
-    shares = [float(spread[k] / spread.sum()) for k in range(min(2, rank))]
-    while len(found) < 2:  # that in which the states spread most without going with the others
-        together = centered.T @ centered @ np.array(found).reshape(-1, centered.shape[1]).T
-        basis = np.linalg.qr(together)[0] if together.any() else np.zeros((centered.shape[1], 0))
-        found.append(_signed(np.linalg.svd(centered - centered @ basis @ basis.T, full_matrices=False)[2][0]))
-        shares.append(0.0)
-    return np.array(found), np.array(shares)
-
-
-def _signed(direction: np.ndarray) -> np.ndarray:
-    """The largest part positive, so that a report is the same each time."""
-    return direction * (np.sign(direction[np.abs(direction).argmax()]) or 1.0)
-
-
-def nearest_share(places: np.ndarray, labels: np.ndarray) -> float:
-    """The share of places [n, 2] whose nearest center of a class is that of their own."""
-    names = np.unique(labels)
-    centers = np.stack([places[labels == name].mean(axis=0) for name in names])
-    nearest = ((places[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
-    return float((names[nearest] == labels).mean())
+    shown = np.flatnonzero(sizes > _NOTHING * sizes.max())[:2]
+    answers = turned[shown] @ weights
+    # Where these are fewer than two, those in which the states spread most without going with the answers.
+    basis = np.linalg.qr(centered.T @ centered @ answers.T)[0]
+    rest = centered - centered @ basis @ basis.T
+    directions = np.concatenate([answers, np.linalg.svd(rest.T @ rest)[2]])[:2]
+    # The largest part is positive, so that a report is the same each time.
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1, keepdims=True), axis=1)
+    shares = np.zeros(2)
+    shares[: len(shown)] = sizes[shown] ** 2 / (sizes**2).sum()
+    return directions * np.where(largest < 0, -1.0, 1.0), shares
 
 
 def network_facts(subject: Subject) -> dict[str, str]:
@@ -214,7 +173,6 @@ def network_facts(subject: Subject) -> dict[str, str]:
     facts = {
         "order": f"{estimator.order_:.4g}, {order}",
         "layers": f"{shape.n_layers}, of width {shape.width}, {shape.activation}",
-        "last layer keeps": _kept_states(subject),
         "members": count(n_members, "network") + (", whose predictions are averaged" if n_members > 1 else ""),
         "features": count(len(subject.features), "input"),
         "training": why_ended(estimator.history_),
@@ -224,23 +182,11 @@ def network_facts(subject: Subject) -> dict[str, str]:
     return facts
 
 
-def _kept_states(subject: Subject) -> str:
-    """What the last layer keeps, the last row of the memory matrix."""
-    order, n_layers = subject.estimator.order_, subject.shape.n_layers
-    if n_layers == 1 or order == 1:
-        return "what enters it" if n_layers == 1 else "only the state before it, as in a residual network"
-    weights = memory_weights(order, n_layers).numpy()
-    names = ["what enters layer 1", *map("state {}".format, range(1, n_layers))]
-    most = np.sort(np.argsort(-weights, kind="stable")[:MOST_KEPT])
-    rest = [f"{1 - weights[most].sum():.0%} of the others"] if n_layers > MOST_KEPT else []
-    return ", ".join([*(f"{weights[k]:.0%} of {names[k]}" for k in most), *rest])
-
-
 def why_ended(history: History) -> str:
     text = count(len(history.records), "iteration")
     if history.status == "partial":
         return f"{text} of partial_fit"
-    return f"{text}; {_ENDS[history.status]}" if history.status in _ENDS else text
+    return f"{text}; {ENDS[history.status]}" if history.status in ENDS else text
 
 
 def training_plot(subject: Subject) -> Plot:
@@ -251,23 +197,13 @@ def training_plot(subject: Subject) -> Plot:
     kept = picked(len(history.records), MOST_POINTS)
     mode = "lines+markers" if len(kept) < 30 else "lines"
     iterations = [history.records[i].iteration for i in kept]
-    loss, validation, accuracy = (
-        [history.column(name)[i] for i in kept] for name in ("loss", "validation_score", "accuracy")
-    )
-    seen = [value if value is not None and value > 0 else None for value in loss]
-    plot.data, of = [scatter(mode, iterations, seen, name="loss", line={"color": BLUE})], "at each iteration"
+    loss, validation = ([history.column(name)[i] for i in kept] for name in ("loss", "validation_score"))
+    plot.data, of = [scatter(mode, iterations, loss, name="loss", line={"color": BLUE})], "at each iteration"
     if any(value is not None for value in validation):
         line, of = {"color": VERMILION, "dash": "dash"}, "and on the rows held out for early stopping"
         plot.data.append(scatter(mode, iterations, validation, name="validation loss", line=line))
     plot.caption = f"The loss on the training data {of}, on a logarithmic axis."
-    plot.layout = {"xaxis": axis("iteration"), "yaxis": plots.log_axis("loss", seen + validation)}
+    plot.layout = {"xaxis": axis("iteration"), "yaxis": axis("loss", type="log", nticks=6)}
     plot.layout["showlegend"] = len(plot.data) > 1
-    if any(value is not None for value in accuracy):
-        options: dict[str, Any] = {"name": "accuracy", "line": {"color": BLUE}, "yaxis": "y2", "showlegend": False}
-        plot.data.append(scatter(mode, iterations, accuracy, **options))
-        plot.layout["yaxis"]["domain"] = [0.46, 1]
-        plot.layout["yaxis2"] = axis("accuracy", domain=[0, 0.36], tickformat=".0%", nticks=5)
-        plot.layout["xaxis"]["anchor"] = "y2"
-        plot.caption += " Below, the accuracy on the training data."
     plot.caption += subject.first_member
     return plot

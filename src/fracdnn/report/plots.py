@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.columns.words import count
 from fracdnn.report.figures import GREY, PALETTE
 from fracdnn.report.subject import Subject
 
@@ -26,10 +25,9 @@ SYMBOLS = ("circle", "diamond", "square", "cross", "x")
 class Plot:
     """A plot with its heading and a sentence on what one sees; `note` stands in for a plot that has nothing to show.
 
-    `themes` holds what each trace changes between "light" and "dark", `narrow` what each changes on a phone; a `tall`
-    plot gets more height, a `wide` one the whole row. `key` is the list of classes to show with it, `states` the data
-    of a slider (see `flow`). Small plots may stand side by side in its place: `parts`. A `table` stands below it or
-    alone: rows of texts, the headings first; or facts by name.
+    A `tall` plot gets more height, a `wide` one the whole row. `key` is the list of classes to show with it, `states`
+    the data of a slider (see `flow`). Small plots may stand side by side in its place: `parts`. A `table` stands below
+    it or alone: rows of texts, the headings first; or facts by name.
     """
 
     name: str
@@ -37,8 +35,6 @@ class Plot:
     caption: str = ""
     data: list[dict[str, Any]] = field(default_factory=list)
     layout: dict[str, Any] = field(default_factory=dict)
-    themes: dict[str, list[dict[str, Any]]] | None = None
-    narrow: list[dict[str, Any]] | None = None
     tall: bool = False
     wide: bool = False
     key: list[dict[str, str]] | None = None
@@ -80,16 +76,6 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
     return {"title": {"text": title, "standoff": 8}, "automargin": True, "zeroline": False, **options}
 
 
-def log_axis(title: str, values: Any) -> dict[str, Any]:
-    """A logarithmic axis with ticks at powers of ten, between them 2 and 5 where the values span few of them."""
-    found = [value for value in values if value is not None and 0 < value < np.inf]
-    decades = np.log10(max(found) / min(found)) if found else 0.0
-    if decades > 0.5:  # within a factor of three or so Plotly's own ticks do
-        step = "D2" if decades <= 3 else max(1, round(decades / 8))  # as Plotly calls 1, 2 and 5
-        return axis(title, type="log", dtick=step, tickformat="~g")
-    return axis(title, type="log")
-
-
 def picked(n: int, most: int) -> np.ndarray:
     """At most so many of n places, evenly, with the first and the last."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int))
@@ -102,29 +88,12 @@ def padded(values: np.ndarray, share: float = 0.06) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def usual_ends(values: np.ndarray, reach: float = 1.0) -> tuple[float, float]:
-    """What an axis has to reach: few far values do not stretch it beyond `reach` times the distance of usual ones."""
+def usual_ends(values: np.ndarray) -> tuple[float, float]:
+    """What an axis has to reach: few far values stretch it by no more than the range of the usual ones."""
     ends, usual = np.array([values.min(), values.max()]), np.quantile(values, _USUAL)
     if usual[0] < usual[1]:
-        ends = np.clip(ends, *(usual + reach * np.ptp(usual) * np.array([-1, 1])))
+        ends = np.clip(ends, *(usual + np.ptp(usual) * np.array([-1, 1])))
     return float(ends[0]), float(ends[1])
-
-
-def color_ends(values: np.ndarray) -> tuple[float, float]:
-    """Where a color scale begins and ends: most values shall differ in color."""
-    low, high = usual_ends(values, reach=0.1)
-    return (low, high) if low < high else (low - 0.5, high + 0.5)
-
-
-def describe_colors(values: np.ndarray) -> str:
-    n = n_beyond((values, color_ends(values)))
-    have = "has" if n == 1 else "have"
-    return f"{count(n, 'value')} beyond the color scale {have} the color of its end. " if n else ""
-
-
-def n_beyond(*coordinates: tuple[np.ndarray, Any]) -> int:
-    """How many points have a coordinate outside of its ends."""
-    return int(np.any([(values < low) | (values > high) for values, (low, high) in coordinates], axis=0).sum())
 
 
 def class_style(k: int) -> dict[str, str]:
@@ -140,13 +109,4 @@ def class_key(labels: list[Any]) -> list[dict[str, str]]:
 
 
 def shown_note(subject: Subject, shown: np.ndarray) -> str:
-    return "" if len(shown) == subject.n else f"These are {len(shown):,} of {subject.n:,} samples, drawn at random."
-
-
-def bars(middle: np.ndarray, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
-    ends = {"array": numbers(np.maximum(high - middle, 0)), "arrayminus": numbers(np.maximum(middle - low, 0))}
-    return {**ends, "type": "data", "symmetric": False}
-
-
-def bar(title: str) -> dict[str, Any]:
-    return {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
+    return "" if len(shown) == subject.n else f" These are {len(shown):,} of {subject.n:,} samples, drawn at random."

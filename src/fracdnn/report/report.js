@@ -26,7 +26,6 @@
   const plots = JSON.parse(await unpacked("report-data"));
   const root = document.documentElement;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const narrow = window.matchMedia("(max-width: 600px)").matches;
   const touch = window.matchMedia("(pointer: coarse)").matches;
   const config = {
     responsive: true,
@@ -75,21 +74,9 @@
     object[last] = value;
   }
 
-  // Gives a plot the theme's colors before it is drawn, so that it is drawn once.
-  function dress(plot, layout) {
-    for (const [path, value] of Object.entries(themed(layout))) assign(layout, path, value);
-    if (!plot.themes) return;
-    plot.themes[theme()].forEach((changes, k) => {
-      for (const [path, [value]] of Object.entries(changes)) assign(plot.data[k], path, value);
-    });
-  }
-
   function paint() {
     nameButton();
-    for (const [name, plot] of Object.entries(plots)) {
-      if (plot.themes) plot.themes[theme()].forEach((changes, k) => Plotly.restyle(div(name), changes, [k]));
-      Plotly.relayout(div(name), themed(plot.layout));
-    }
+    for (const [name, plot] of Object.entries(plots)) Plotly.relayout(div(name), themed(plot.layout));
   }
 
   // The places of all traces at one state: {x: [...], y: [...]}, an array for each trace.
@@ -159,7 +146,6 @@
 
   for (const [name, plot] of Object.entries(plots)) {
     if (plot.states) prepare(plot);
-    if (narrow && plot.narrow) plot.narrow.forEach((changes, k) => Object.assign(plot.data[k], changes));
     const layout = {
       autosize: true,
       margin: { l: 56, r: 16, t: 28, b: 48 },
@@ -169,7 +155,8 @@
       uirevision: "kept",
       ...plot.layout,
     };
-    dress(plot, layout);
+    // In the theme's colors before it is drawn, so that it is drawn once.
+    for (const [path, value] of Object.entries(themed(layout))) assign(layout, path, value);
     Plotly.newPlot(div(name), plot.data, layout, config);
     if (plot.states) drive(name, plot.states);
   }

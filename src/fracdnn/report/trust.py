@@ -10,8 +10,9 @@ from sklearn.metrics import log_loss, r2_score
 
 from fracdnn.columns.words import count
 from fracdnn.estimators.reliability import BINS
-from fracdnn.report.answers import outlier_weight, outliers, ranked
+from fracdnn.report.answers import areas_under_roc, outlier_weight, outliers
 from fracdnn.report.importance import Importances, dominant
+from fracdnn.report.inside import ENDS
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number, share
 
@@ -26,11 +27,8 @@ Tile = tuple[str, str, str]  # a word, a value, and what to compare it with
 # Fewer held-out rows, in all and of a class, leave a score uncertain; so much of the squared error is too much.
 FEW_ROWS, FEW_OF_CLASS, MUCH = 100, 10, 0.5
 MOST_NAMED, LEAST_IDS = 6, 20
-_UNFINISHED = {
-    "not finite": ("the loss was no longer finite", "a smaller learning rate"),
-    "time limit": ("it reached its time limit", "more time"),
-    "interrupted": ("it was interrupted", "more time"),
-}
+# What to train again with, where the training did not finish.
+_UNFINISHED = {"not finite": "a smaller learning rate", "time limit": "more time", "interrupted": "more time"}
 
 
 def verdict(subject: Subject) -> str:
@@ -70,11 +68,11 @@ def tiles(subject: Subject) -> list[Tile]:
         if len(subject.labels) == len(classes) > 1:  # no class that the training has not seen
             loss = number(log_loss(subject.y, subject.probabilities, labels=classes))
         low, high = (number(end, 3) for end in interval(subject))
-        areas = [each.area for each in ranked(subject)]  # of one class against the rest
+        areas = areas_under_roc(subject).values()  # of one class against the rest
         scores = [
             ("Accuracy", number(accuracy), f"95% interval: {low} to {high}"),
             ("Log-loss", loss, f"baseline (class frequencies): {number(entropy(np.bincount(subject.codes)))}"),
-            *([("Area under ROC", number(float(np.mean(areas))), "0.5 is chance, 1 perfect")] if areas else []),
+            *([("Area under ROC", number(float(np.mean([*areas]))), "0.5 is chance, 1 perfect")] if areas else []),
             ("Calibration error", number(subject.reliability.error), f"ECE, {BINS} bins; 0 is perfect"),
         ]
         words = ("90% sets", "contain the true class; mean size")
@@ -88,7 +86,6 @@ def tiles(subject: Subject) -> list[Tile]:
         scores = [
             ("R²", number(r2_score(subject.y, subject.predicted)) if n > 1 else "undefined", beside),
             ("RMSE", number(_rmse(sizes)), f"baseline (mean): {number(_rmse(subject.y - subject.y.mean(0)))}"),
-            ("Median error", number(float(np.median(sizes))), "half of the errors are smaller"),
             ("Mean error", number(float(sizes.mean())), "MAE"),
         ]
         words = ("90% intervals", "contain the value; mean width")
@@ -193,6 +190,5 @@ def _findings(
         text = f"{count(int(outliers(subject).sum()), 'outlier')} in {subject.n:,} rows: {share(weight)}"
         remedy = "Check whether the values of the outliers, listed below by row, are right."
         yield f"{text} of the squared error.", remedy
-    if subject.estimator.history_.status in _UNFINISHED:
-        why, remedy = _UNFINISHED[subject.estimator.history_.status]
-        yield f"Training did not finish: {why}.", f"Train again with {remedy}."
+    if remedy := _UNFINISHED.get(subject.estimator.history_.status, ""):
+        yield f"Training did not finish: {ENDS[subject.estimator.history_.status]}.", f"Train again with {remedy}."

@@ -3,7 +3,7 @@
 import { Controls, element } from "./controls.js";
 import { dataOf } from "./data.js";
 import { hashOf, settingsFromHash, settled } from "./state.js";
-import { TableError, cellsOfCsv, checkSize, checkedTable, tableFromCells, usualColumns } from "./table.js";
+import { TableError, cellsOfCsv, checkSize, tableFromCells, usualColumns } from "./table.js";
 import { Grid, armsOf } from "./training.js";
 import { Views } from "./views.js";
 
@@ -33,13 +33,8 @@ class Playground {
 
   async start() {
     const document = await (await fetch("table.json")).json();
-    if (document !== null && !document.csv) {
-      this.table = checkedTable(document);
-      if (!/[#&]data=/.test(location.hash)) this.settings.data = "own";
-    }
     this.build();
-    if (this.table) this._tellTable("Your table");
-    if (document?.csv) this._try(() => this.takeCells("Your table", cellsOfCsv(document.csv)));
+    if (document !== null) this._try(() => this.takeCells("Your table", cellsOfCsv(document.csv)));
   }
 
   _buttons() {
@@ -229,10 +224,6 @@ class Playground {
     this.controls.offerColumns(cells, columns, again);
     this.table = tableFromCells(cells, columns);
     this.change("data", "own");
-    this._tellTable(name);
-  }
-
-  _tellTable(name) {
     const { left, labels, classNames } = this.table, all = left ? ` of ${left + labels.length}` : "";
     this.tell(`${name}: ${labels.length}${all} rows, ${classNames.length} classes.`);
   }

@@ -103,18 +103,7 @@ export function tableFromCells({ columns, rows: all }, chosen) {
   const [across, up, target] = chosen, rows = all.filter((row) => !chosen.some((c) => MISSING.has(row[c])));
   for (const c of [across, up]) checkCommas(columns[c], rows.map((row) => row[c]));
   const x = rows.map((row) => [across, up].map((c) => numberIn(row[c]))), labels = rows.map((row) => row[target]);
-  return checkedTable({ columns: [columns[across], columns[up]], target: columns[target], x, labels });
-}
-
-/** Points as the networks take them, from a document {columns, target, x, labels}, which may hold anything. */
-export function checkedTable(document) {
-  const { columns, x, labels } = document ?? {};
-  const shaped = Array.isArray(columns) && columns.length === 2 && Array.isArray(x) && Array.isArray(labels);
-  const isPlace = (row) => Array.isArray(row) && row.length === 2 && row.every(Number.isFinite);
-  if (!shaped || x.length !== labels.length || !x.every(isPlace)) {
-    throw new TableError("The table must hold two finite numbers and a class in each row.");
-  }
-  const names = [...new Set(labels.map(String))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const names = [...new Set(labels)].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   if (names.length < 2 || names.length > MOST_CLASSES) {
     const rule = `The class column must hold 2 to ${MOST_CLASSES} classes`;
     throw new TableError(`${rule}, but holds ${names.length}; keep some of them.`);
@@ -124,12 +113,12 @@ export function checkedTable(document) {
     throw new TableError(`${rule}, but has ${x.length}.`);
   }
   const stride = Math.max(1, x.length / MOST_ROWS), kept = Math.min(x.length, MOST_ROWS);
-  const rows = Array.from({ length: kept }, (_, i) => Math.floor(i * stride));
+  const shown = Array.from({ length: kept }, (_, i) => Math.floor(i * stride));
   return {
-    x: Float64Array.from(rows.flatMap((row) => x[row])),
-    labels: Uint8Array.from(rows, (row) => names.indexOf(String(labels[row]))),
+    x: Float64Array.from(shown.flatMap((row) => x[row])),
+    labels: Uint8Array.from(shown, (row) => names.indexOf(labels[row])),
     classNames: names,
-    columns: columns.map(String),
+    columns: [columns[across], columns[up]],
     left: x.length - kept,
   };
 }
