@@ -3,6 +3,7 @@
 The latter carry no derivatives: they serve where none is needed, such as the search for a grid.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -50,3 +51,20 @@ def norm(values: Array) -> float:
 def rounding(values: Array) -> float:
     """The distance from 1 to the next number."""
     return float(library(values).finfo(values.dtype).eps)
+
+
+def sizes(values: Array) -> Array:
+    """The largest size of each component over the points; [G, d] for [G, S, d]."""
+    return values.abs().amax(1) if isinstance(values, torch.Tensor) else abs(values).max(1)
+
+
+def component_sizes(values: Array) -> Array:
+    """The same as a unit for each component, [G, 1, d]: that of the largest where one is 0."""
+    of_each = sizes(values)[:, None]
+    largest = norm(of_each)
+    return library(values).where(of_each > 0, of_each, largest if 0.0 < largest < math.inf else 1.0)
+
+
+def is_finite(values: Array) -> bool:
+    """Whether all numbers are."""
+    return math.isfinite(float(abs(values).sum())) or bool(library(values).isfinite(values).all())

@@ -19,7 +19,7 @@ from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFinit
 from fracdnn.solver.batched_panels import BatchedPanels
 from fracdnn.solver.batched_search import BatchedSearch, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
-from fracdnn.solver.grids import ROUNDING, Spacing
+from fracdnn.solver.grids import ROUNDING, Spacing, moved
 from fracdnn.solver.panel_search import count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, Problem, posed_problem
@@ -129,7 +129,7 @@ def solve_batched(
         outputs = Outputs(batch.elapsed)
         if not bool(search.failed.all()):
             walk = BatchedPanels(problem, batch.weights(problem.orders), begins, batch.clock_dtype)
-            _walk(walk, search, _moved(search.nodes, stops), outputs, checkpoint=rare["checkpoint"])
+            _walk(walk, search, moved(search.nodes, stops), outputs, checkpoint=rare["checkpoint"])
     states = outputs.states(problem.value)  # [B, T, d]
     # A state that nobody noted would be NaN: such a sample is solved alone as well.
     failed = search.failed[:, 0] | states.detach().isnan().flatten(1).any(1)
@@ -144,15 +144,6 @@ def solve_batched(
         problem.n_evaluations,
         status,
     )
-
-
-def _moved(nodes: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
-    """Nodes [B, P + 1] that were found, each as a share of the time between the stops [B, K + 1] around it."""
-    ends = torch.cat([torch.zeros_like(stops[:, :1]), stops], dim=1)
-    place = torch.searchsorted(stops.detach(), nodes).clip(max=stops.shape[1] - 1)
-    begin, end = ends.gather(1, place), ends.gather(1, place + 1)
-    shares = (nodes - begin.detach()) / (end - begin).detach()
-    return torch.where(shares == 1.0, end, begin + shares * (end - begin))
 
 
 def _walk(

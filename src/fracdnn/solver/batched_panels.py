@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import torch
 
+from fracdnn.solver.arrays import sizes
 from fracdnn.solver.collocation import Memory, PanelScheme
-from fracdnn.solver.convergence import sizes
 from fracdnn.solver.coupled import System
 from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.linear import attached_slopes, matrix_of

@@ -6,18 +6,28 @@ goals, a look for noise) is left to them: it comes out as not found, and is solv
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
-from fracdnn.solver.adaptive import FIRST_SHRINK, MOST_SPENT, SAFETY, SHRINK
 from fracdnn.solver.batched_panels import BatchedPanels
 from fracdnn.solver.collocation import Memory, Panel, resized
 from fracdnn.solver.coupled import GROWING, MOST_MODES, System
-from fracdnn.solver.panel_errors import Enough, PanelErrors
-from fracdnn.solver.panel_search import PanelSearch
+from fracdnn.solver.panel_errors import PanelErrors
 from fracdnn.solver.problem import OutOfEvaluationsError
-from fracdnn.solver.search import FIRST_STEP, FORGETTING, JUMP_CAUTION, Fading, Tolerances
+from fracdnn.solver.search import (
+    FIRST_SHRINK,
+    FIRST_STEP,
+    FORGETTING,
+    GROWTH,
+    JUMP_CAUTION,
+    MOST_SPENT,
+    SAFETY,
+    SHRINK,
+    Fading,
+    Tolerances,
+)
 
 # Tries of a sample beyond those that nine of ten need, after which it is left: the others would wait for it.
 _MORE_TRIES, _MOST_TRIES = 100, 4.0
@@ -83,9 +93,9 @@ class BatchedSearch:
         problem, self._elapsed = scheme.problem, outputs.elapsed.detach()
         self._scheme, self._tolerances, self._outputs, self._longest = scheme, tolerances, outputs, longest
         self._sensitive, self._stops, self._span = sensitive, stops, self._elapsed[:, -1:]
-        self._errors = PanelErrors(scheme, tolerances, self._span, scheme.after, sensitive=sensitive)
+        self._errors = PanelErrors(scheme, tolerances, self._span, sensitive=sensitive)
         self._orders = self._errors.orders
-        self._enough = Enough(tolerances, 8.0 * torch.finfo(problem.value.dtype).eps)
+        self._enough = partial(tolerances.enough, rounding=8.0 * torch.finfo(problem.value.dtype).eps)
         self._memory = scheme.start()
         self._now = self._end = self._origin = torch.zeros_like(self._span)  # the last is that of the last start
         self._first_output, self._stop = self._after(self._elapsed), self._after(stops)
@@ -112,7 +122,7 @@ class BatchedSearch:
         first = self._errors.first_times(self._span).amin(1, keepdim=True)
         self._give_up(first.isnan())
         step, tries = torch.minimum(first, self._fades_until()), 0
-        growth = torch.full_like(step, PanelSearch.growth)
+        growth = torch.full_like(step, GROWTH)
         while bool(self._active.any()):
             step = step.clip(max=self._longest)
             rest = self._stop - self._now
@@ -128,7 +138,7 @@ class BatchedSearch:
             factor = torch.where(errors.isfinite(), factor, 0.0)
             floor = torch.where(self._first & ~good, FIRST_SHRINK, SHRINK)
             step = step * torch.minimum(torch.maximum(factor, floor), torch.where(good, growth, 0.9))
-            growth = torch.where(good, PanelSearch.growth, 1.0)
+            growth = torch.where(good, GROWTH, 1.0)
             self._again = torch.where(good, False, self._again | moves)
             self.rejected = self.rejected + (moves & ~good)
             restarted = self._accept(good)

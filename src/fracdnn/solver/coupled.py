@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, library, norm
-from fracdnn.solver.convergence import Progress, is_finite, sizes
-from fracdnn.solver.implicit import Mixing, attached_by_iteration
-from fracdnn.solver.linear import Dense, attached_slopes
+from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, is_finite, library, norm, sizes
+from fracdnn.solver.convergence import Mixing, Progress
+from fracdnn.solver.linear import Dense, attached_by_iteration, attached_slopes
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
@@ -66,8 +65,9 @@ class CoupledSolver:
     `is_stiff` says that an iteration without a matrix has failed.
     """
 
-    def __init__(self, problem: Problem, max_iterations: int, enough: Callable[[Array], Array] | None = None) -> None:
-        self.problem, self._max_iterations, self._enough = problem, max_iterations, enough
+    def __init__(self, problem: Problem, max_iterations: int) -> None:
+        self.problem, self._max_iterations = problem, max_iterations
+        self.enough: Callable[[Array], Array] | None = None
         self.noise: Array | None = None
         self.acceptable: Callable[[Array], Array] | None = None
         self.moving: Array | None = None
@@ -96,7 +96,7 @@ class CoupledSolver:
             if not small and not self.is_stiff:
                 try:
                     # A few iterations are quicker than a matrix, where one can be had.
-                    few = self._enough is not None and unknowns <= DENSE
+                    few = self.enough is not None and unknowns <= DENSE
                     found = self._iterated(system.detached(), guess, _FEW if few else self._max_iterations)
                 except NotConvergedError:
                     # One that only takes too long may do for a shorter panel; not where that happens again and again.
@@ -110,7 +110,7 @@ class CoupledSolver:
                 try:
                     found = self._newton(OnePoint, system.detached(), guess)
                 except NotConvergedError:
-                    if self._enough or unknowns > DENSE:  # a search tries a shorter panel
+                    if self.enough or unknowns > DENSE:  # a search tries a shorter panel
                         raise
                     dense = True
             if dense:
@@ -212,7 +212,7 @@ class CoupledSolver:
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
                 return states - change, slopes - linear.times(change)
-            if self._enough and progress.stalls(done):  # a search tries a shorter step
+            if self.enough and progress.stalls(done):  # a search tries a shorter step
                 break
             mixing = mixing or Mixing()
             states = mixing.next(states - change, -change)
@@ -222,7 +222,7 @@ class CoupledSolver:
 
     def _iterated(self, system: System, states: Array, most: int) -> tuple[Array, Array]:
         mixing, progress = Mixing(), Progress(_WINDOW)
-        for _ in range(most * (1 if self._enough else _LONGER)):  # a search would take shorter panels
+        for _ in range(most * (1 if self.enough else _LONGER)):  # a search would take shorter panels
             slopes = self.slopes(system.clock, states)
             image = system.states(slopes)
             change = image - states
@@ -245,7 +245,7 @@ class CoupledSolver:
 
     def _goal(self, system: System, states: Array) -> Array:
         """The change to end with, [G, d]."""
-        goal = 8.0 * self._epsilon * sizes(states) if self._enough is None else self._enough(states)
+        goal = 8.0 * self._epsilon * sizes(states) if self.enough is None else self.enough(states)
         if self.noise is not None:
             noise = as_kind(self.noise, states)[:, None]
             goal = goal + sizes(library(states).sum(abs(system.weights), 2)[..., None] * noise)

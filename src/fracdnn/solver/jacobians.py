@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError
-from fracdnn.solver.convergence import component_sizes
+from fracdnn.solver.arrays import component_sizes
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 

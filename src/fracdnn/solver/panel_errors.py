@@ -5,21 +5,17 @@ Times are numbers of the scheme's kind of arrays, or [B, 1] where each sample ha
 
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from fracdnn.caputo.weights import gamma
-from fracdnn.solver.arrays import Array, as_kind, cast, library, norm
+from fracdnn.solver.arrays import Array, cast, library, norm, sizes
 from fracdnn.solver.collocation import Memory, Panel, PanelScheme
-from fracdnn.solver.convergence import sizes
 from fracdnn.solver.jacobians import slopes_along
 from fracdnn.solver.search import JUMP_CAUTION, Fading, Tolerances
 
 # Of the first panel: in times that its slope would take to undo the state, and in spans.
 _FIRST, _SHORTEST_FIRST, _LONGEST_FIRST = 0.45, 1e-3, 0.1
-_ENOUGH = 3e-3  # of the tolerance, for iterates
 # What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
 _OF_SLOPES, _OF_STATES = 0.02, 4.0
@@ -37,39 +33,12 @@ STEEPEST = 0.98  # the one from which it is taken for not integrable
 _RATIO, _COUNT, _ROUNDING = 8.0, 7, 1e-9
 
 
-@dataclass
-class Enough:
-    """Which change of states [G, S, d] is small enough for iterates, by tolerances and by a goal; [G, d]."""
-
-    tolerances: Tolerances
-    rounding: float
-    goal: Array | None = None
-
-    def __call__(self, states: Array) -> Array:
-        allowed = self.tolerances.scale(states)
-        if self.goal is not None:
-            allowed = library(states).minimum(allowed, as_kind(self.goal, states))
-        return library(states).maximum(_ENOUGH * allowed, self.rounding * sizes(states))
-
-
 class PanelErrors:
-    """Estimates for the panels of a search, [G, d]; `after` says what states become of a residual of the last system.
+    """Estimates for the panels of a search, [G, d]. With `sensitive`, derivatives are to be as good as states."""
 
-    With `sensitive`, derivatives are to be as good as states.
-    """
-
-    def __init__(
-        self,
-        scheme: PanelScheme,
-        tolerances: Tolerances,
-        span: Array,
-        after: Callable[[Array], Array],
-        *,
-        sensitive: bool,
-    ) -> None:
+    def __init__(self, scheme: PanelScheme, tolerances: Tolerances, span: Array, *, sensitive: bool) -> None:
         orders, value = scheme.problem.orders.detach().unsqueeze(-1), scheme.own_kind(scheme.problem.value.detach())
-        self._scheme, self._tolerances, self._span, self._after = scheme, tolerances, span, after
-        self._sensitive = sensitive
+        self._scheme, self._tolerances, self._span, self._sensitive = scheme, tolerances, span, sensitive
         self.orders = scheme.own_kind(orders)
         # The integral of the kernel over the whole span: what an error of the slope can become in the solution.
         self._mass = span**self.orders / scheme.own_kind(gamma(orders + 1.0))
@@ -208,7 +177,7 @@ class PanelErrors:
         # As it is seen from the points, then as the equations make it of that, which is less in a stiff system.
         distances = of.maximum(scheme.points.places * length, interval)[..., None] / length[..., None]
         seen = missed[:, None] * cast(distances ** (orders - 1.0)[..., None], missed)
-        at_end = abs(self._after(seen))[:, -1]
+        at_end = abs(scheme.after(seen))[:, -1]
         distance = of.where(orders > 1.0, self._span, of.maximum(of.minimum(wait, self._span), length))
         found = at_end * self._mass * orders * (distance / self._span) ** (orders - 1.0) / self._span
         return found, steepness
@@ -225,7 +194,7 @@ class PanelErrors:
             return 0.0 * self._mass
         missed = self._mass * scheme.points.tail(scheme.own_kind(along))
         missed = cast(library(missed).where(abs(missed) < math.inf, missed, 0.0), panel.states)
-        return _OF_SLOPES * abs(self._after(missed[:, None] + 0.0 * panel.states))[:, -1]
+        return _OF_SLOPES * abs(scheme.after(missed[:, None] + 0.0 * panel.states))[:, -1]
 
 
 def _missed_integral(times: Array, slopes: Array, taken: Array) -> tuple[Array, Array]:

@@ -19,9 +19,8 @@ import scipy.sparse.linalg
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import as_numpy
-from fracdnn.solver.convergence import sizes
-from fracdnn.solver.implicit import solved_linear
+from fracdnn.solver.arrays import as_numpy, sizes
+from fracdnn.solver.convergence import solved_linear
 from fracdnn.solver.jacobians import Products, pulled_back, unhooked
 from fracdnn.solver.problem import Problem
 
