@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
-from fracdnn.solver.panel_search import LONGER, MUCH_MORE, PanelSearch
-from fracdnn.solver.problem import OutOfEvaluationsError
-from fracdnn.solver.search import (
+from fracdnn.solver.panel_errors import (
     FIRST_SHRINK,
     FORGETTING,
     GROWTH,
@@ -26,6 +24,8 @@ from fracdnn.solver.search import (
     SHRINK,
     Fading,
 )
+from fracdnn.solver.panel_search import LONGER, MUCH_MORE, PanelSearch
+from fracdnn.solver.problem import OutOfEvaluationsError
 
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded

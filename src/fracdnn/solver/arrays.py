@@ -22,9 +22,9 @@ def cast(array: Array, like: Array) -> Array:
     return array.to(like.dtype) if isinstance(array, torch.Tensor) else array
 
 
-def as_numpy(tensor: torch.Tensor) -> Array:
-    """Of float64, apart from any graph."""
-    return tensor.detach().double().numpy()
+def as_numpy(tensor: Array) -> Array:
+    """Of float64, apart from any graph; an array of NumPy's as it is."""
+    return tensor.detach().double().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
 
 
 def as_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
@@ -34,9 +34,7 @@ def as_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
 
 def as_kind(array: Array, like: Array) -> Array:
     """An array of the other's kind and dtype."""
-    if isinstance(like, torch.Tensor):
-        return torch.as_tensor(array).to(like)
-    return as_numpy(array) if isinstance(array, torch.Tensor) else array
+    return torch.as_tensor(array).to(like) if isinstance(like, torch.Tensor) else as_numpy(array)
 
 
 def norm(values: Array) -> float:

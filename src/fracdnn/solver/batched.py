@@ -16,15 +16,14 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
-from fracdnn.solver.batched_panels import BatchedPanels
-from fracdnn.solver.batched_search import BatchedSearch, Outputs, merged
+from fracdnn.solver.batched_panels import BatchedPanels, BatchedSearch, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
 from fracdnn.solver.grids import ROUNDING, Spacing, moved
+from fracdnn.solver.panel_errors import Tolerances
 from fracdnn.solver.panel_search import count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, Problem, posed_problem
 from fracdnn.solver.rare_options import check_digits, most_evaluations
-from fracdnn.solver.search import Tolerances
 from fracdnn.solver.solution import Solution, Status
 from fracdnn.solver.states import as_state
 from fracdnn.tracing import Mapping

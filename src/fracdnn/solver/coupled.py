@@ -31,7 +31,7 @@ _FAILURES = 3  # of iterations without a matrix, after which there will be one
 _FEW = 16  # iterations after which a search makes a matrix instead
 _LONGER, _LONGEST = 4, 15  # for iterations without a matrix, to rounding; and for gradients
 # Components up to which modes are looked for, and how large they have to be to grow.
-MOST_MODES, GROWING = 64, 3.0
+_MOST_MODES, _GROWING = 64, 3.0
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
 _SLOW, _PATIENCE = 0.3, 6
@@ -130,23 +130,14 @@ class CoupledSolver:
             kept[_key(self._linear.weights)] = self._linear
 
     def grows(self, orders: Array, duration: float) -> bool:
-        """Whether a small change of the last system's states grows within a time, by its Jacobians, if there are any.
-
-        A mode of the eigenvalue λ grows where |arg λ| < order · π/2, soon where |λ| · duration^order is large.
-        (Source: Matignon, "Stability results for fractional differential equations", 1996.)
-        """
-        if self._kind is not Dense or self._linear is None or self._jacobians.shape[1] > MOST_MODES:
+        """Whether a small change of the last system's states grows within a time, as far as Jacobians are known."""
+        if self._kind is not Dense or self._linear is None:
             return False
         if isinstance(self._jacobians, torch.Tensor) and being_transformed():
             return False
-        ends = self._jacobians[[0, -1]]
-        ends, orders = (as_numpy(each.cpu()) if isinstance(each, torch.Tensor) else each for each in (ends, orders))
-        orders = orders.reshape(-1)
-        ends = np.repeat(duration**orders, ends.shape[1] // len(orders))[:, None] * ends
-        if not np.isfinite(ends).all():
-            return False
-        modes = np.linalg.eigvals(ends)
-        return bool(((abs(np.angle(modes)) < 0.5 * math.pi * orders.max()) & (abs(modes) > GROWING)).any())
+        ends, orders = as_numpy(self._jacobians[[0, -1]]), as_numpy(orders).reshape(-1)
+        scale = np.repeat(duration**orders, ends.shape[1] // len(orders))
+        return bool(have_growing_modes(scale[:, None] * ends[None], orders.max(keepdims=True))[0])
 
     def note_noise(self, states: Array, time: torch.Tensor) -> None:
         """Tell the problem of states that func's noise kept moving; for the warning after a solve.
@@ -154,8 +145,8 @@ class CoupledSolver:
         Where changes are acceptable that a search for steps has judged, there is nothing to tell.
         """
         if self.moving is not None and self.acceptable is None:
-            scale = sizes(states.detach()).double().cpu().clip(min=float(np.finfo(float).tiny))
-            self.problem.note_noise(float((torch.as_tensor(self.moving).double().cpu() / scale).max()), time)
+            scale = as_numpy(sizes(states)).clip(min=np.finfo(float).tiny)
+            self.problem.note_noise(float((as_numpy(self.moving) / scale).max()), time)
 
     def _by_newton(self, system: System, guess: Array, *, in_numpy: bool, always_anew: bool) -> tuple[Array, Array]:
         """In NumPy, which has less to do for each operation on few numbers, where that can be."""
@@ -289,6 +280,21 @@ class CoupledSolver:
         return NotConvergedError(
             f"the iteration did not converge {system.name()}: the last change is {last:.3g}; {remedy}"
         )
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def have_growing_modes(matrices: Any, orders: Any) -> Any:
+    """Which of NumPy's Jacobians [B, E, n, n], each times duration^order, have a mode that grows; [B], for orders [B].
+
+    A mode of the eigenvalue λ grows where |arg λ| < order · π/2, soon where |λ| · duration^order is large.
+    (Source: Matignon, "Stability results for fractional differential equations", 1996.)
+    """
+    bounds = abs(matrices).sum(-1).max((1, 2), initial=0.0)  # of the modes
+    may = (bounds > _GROWING) & (bounds < math.inf) & (matrices.shape[-1] <= _MOST_MODES)
+    modes = np.linalg.eigvals(matrices[may])
+    grow = (abs(np.angle(modes)) < 0.5 * math.pi * orders[may, None, None]) & (abs(modes) > _GROWING)
+    may[may] = grow.any((1, 2))
+    return may
 
 
 def _key(weights: Array) -> str:

@@ -85,14 +85,6 @@ class Products:
         return along
 
 
-def slopes_along(problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> torch.Tensor | None:
-    """Func's derivatives along the states [G, S, d] themselves, of the same shape; None where it has none."""
-    try:
-        return Products(problem, clock, states).of_states
-    except InvalidArgumentError:  # it does not look at the state, or has no second derivatives, or is a checkpoint
-        return None
-
-
 def pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
     """Rows [K, *slopes.shape] times the Jacobian by `at`; None where slopes do not depend on it.
 

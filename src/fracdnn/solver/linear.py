@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver.arrays import Array, as_kind, as_tensor, component_sizes, library, sizes
+from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, component_sizes, library, sizes
 from fracdnn.solver.convergence import solved_linear
 from fracdnn.solver.jacobians import slopes_with_jacobians, unhooked
 from fracdnn.solver.problem import Problem
@@ -35,10 +35,8 @@ class Dense:
 
     @staticmethod
     def jacobians(solver: Any, clock: tuple[torch.Tensor, ...], states: Array) -> tuple[Array, Array]:
-        if isinstance(states, torch.Tensor):
-            return slopes_with_jacobians(solver.problem, clock, states)
         found = slopes_with_jacobians(solver.problem, clock, as_tensor(states, solver.problem.value.dtype))
-        return found[0].double().numpy(), found[1].double().numpy()
+        return found if isinstance(states, torch.Tensor) else (as_numpy(found[0]), as_numpy(found[1]))
 
     def solve(self, values: Array) -> Array:
         """(I − W J)⁻¹ of values [G, S, d]."""

@@ -1,19 +1,29 @@
-"""What panels miss: tails of their polynomials, jumps, and what func does before their first point.
+"""What a search allows panels to miss, and what they do: tails of their polynomials, jumps, and what func does before
+their first point.
 
 Times are numbers of the scheme's kind of arrays, or [B, 1] where each sample has its own.
 """
 
 import math
 import sys
+from dataclasses import dataclass
 
 import torch
 
 from fracdnn.caputo.weights import gamma
-from fracdnn.solver.arrays import Array, cast, library, norm, sizes
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.arrays import Array, as_kind, cast, library, norm, sizes
 from fracdnn.solver.collocation import Memory, Panel, PanelScheme
-from fracdnn.solver.jacobians import slopes_along
-from fracdnn.solver.search import JUMP_CAUTION, Fading, Tolerances
+from fracdnn.solver.jacobians import Products
 
+SAFETY, SHRINK = 0.9, 0.2
+GROWTH = 3.0  # of a panel, at most
+FIRST_SHRINK = 1e-3  # of a first panel, which may have to become much shorter
+FIRST_STEP = 0.02  # in lengths of the piece, where nothing better is known
+MOST_SPENT = 5.0  # tolerances that may be left of errors at the next output, by estimate
+FORGETTING = 0.75  # the power of time with which errors count up to the first output
+JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
+_ENOUGH = 3e-3  # of the tolerance, for iterates
 # Of the first panel: in times that its slope would take to undo the state, and in spans.
 _FIRST, _SHORTEST_FIRST, _LONGEST_FIRST = 0.45, 1e-3, 0.1
 # What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
@@ -31,6 +41,42 @@ STEEPEST = 0.98  # the one from which it is taken for not integrable
 # Times at which func is looked at before a first point: their ratio and number, the last of them two millionths of the
 # interval from the start; and the part of func below which a difference has no power to speak of.
 _RATIO, _COUNT, _ROUNDING = 8.0, 7, 1e-9
+
+
+@dataclass(frozen=True)
+class Fading:
+    """How much an error of a panel counts; of samples, each is [B, 1].
+
+    The `factor` is for errors all over it, `wait` the time until the next output, and `part` what is left of an error
+    of slopes that miss a jump on this panel alone.
+    """
+
+    factor: Array = 1.0
+    wait: Array = math.inf
+    part: Array = 1.0
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """Absolute and relative, [G, d] or such that they broadcast against that."""
+
+    atol: torch.Tensor
+    rtol: torch.Tensor
+
+    def scale(self, states: Array) -> Array:
+        """The error allowed for states [G, S, d] of these sizes; [G, d], of their kind."""
+        if isinstance(states, torch.Tensor):
+            allowed = self.atol + self.rtol * abs(states).amax(1)
+        else:
+            allowed = self.atol.numpy() + self.rtol.numpy() * abs(states).max(1)
+        return allowed.clip(min=sys.float_info.min)  # not 0 where atol is: a component that is 0 has no error
+
+    def enough(self, states: Array, rounding: float, goal: Array | None = None) -> Array:
+        """Which change of states [G, S, d] is small enough for iterates, with a goal for the error as well; [G, d]."""
+        allowed, of = self.scale(states), library(states)
+        if goal is not None:
+            allowed = of.minimum(allowed, as_kind(goal, states))
+        return of.maximum(_ENOUGH * allowed, rounding * sizes(states))
 
 
 class PanelErrors:
@@ -189,8 +235,9 @@ class PanelErrors:
         """
         scheme = self._scheme
         clock = scheme.clock(panel.begin + panel.length * scheme.points.places)
-        along = slopes_along(scheme.problem, clock, scheme.tensor(panel.states))
-        if along is None:
+        try:
+            along = Products(scheme.problem, clock, scheme.tensor(panel.states)).of_states
+        except InvalidArgumentError:  # func does not look at the state, or has no second derivatives
             return 0.0 * self._mass
         missed = self._mass * scheme.points.tail(scheme.own_kind(along))
         missed = cast(library(missed).where(abs(missed) < math.inf, missed, 0.0), panel.states)

@@ -17,10 +17,9 @@ from fracdnn.solver.arrays import Array, cast, library, norm, sizes
 from fracdnn.solver.collocation import Collocation
 from fracdnn.solver.coupled import SMALL, CoupledSolver
 from fracdnn.solver.grids import Spacing, smallest
-from fracdnn.solver.panel_errors import STEEP_START, STEEPEST, PanelErrors
+from fracdnn.solver.panel_errors import FIRST_STEP, STEEP_START, STEEPEST, Fading, PanelErrors, Tolerances
 from fracdnn.solver.panels import MODES_TOLERANCE, Weights, constant_weights
 from fracdnn.solver.problem import Problem
-from fracdnn.solver.search import FIRST_STEP, Fading, Tolerances
 from fracdnn.tracing import being_transformed
 
 _POINTS = 8  # of a panel on a grid that was requested

@@ -96,7 +96,7 @@ class Shifted(OnePoint):
     """For weights W [1, S, S] and a Jacobian J [n, n]."""
 
     def __init__(self, weights: torch.Tensor, jacobian: Any) -> None:
-        eigenvalues, vectors = np.linalg.eig(as_numpy(weights[0].cpu()))
+        eigenvalues, vectors = np.linalg.eig(as_numpy(weights[0]))
         chosen = eigenvalues.imag >= 0.0  # the others are conjugates
         self._out = (vectors * np.where(eigenvalues.imag > 0.0, 2.0, 1.0))[:, chosen]
         self._in = np.linalg.inv(vectors)[chosen]
@@ -109,7 +109,7 @@ class Shifted(OnePoint):
         """(I − W ⊗ J)⁻¹ of values [1, S, n], or its transpose."""
         first, last = (self._out.T, self._in.T) if transposed else (self._in, self._out)
         with np.errstate(all="ignore"):  # what is not finite is no solution
-            parts = first @ values[0].detach().cpu().double().numpy()
+            parts = first @ as_numpy(values[0])
             parts = np.stack(self._each(lambda solver, part: solver(part, transposed), self._solvers, parts))
         return torch.from_numpy((last @ parts).real[None]).to(values)
 
@@ -132,7 +132,7 @@ class Shifted(OnePoint):
 
 @np.errstate(all="ignore")
 def _by_points(matrix: Any, values: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy((matrix @ values[0].cpu().double().numpy().T).T[None]).to(values)
+    return torch.from_numpy((matrix @ as_numpy(values[0]).T).T[None]).to(values)
 
 
 def _solver(jacobian: Any, shift: complex) -> Callable[[np.ndarray, bool], np.ndarray]:
@@ -206,7 +206,7 @@ def _by_pattern(
 
 def _rows_times(slope: torch.Tensor, at: torch.Tensor, rows: np.ndarray) -> np.ndarray:
     found = pulled_back(slope, at, torch.from_numpy(rows).to(slope).unsqueeze(1))
-    return np.zeros_like(rows) if found is None else found[:, 0].cpu().double().numpy()
+    return np.zeros_like(rows) if found is None else as_numpy(found[:, 0])
 
 
 def _batches(count: int, n: int) -> list[slice]:
