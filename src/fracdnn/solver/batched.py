@@ -47,10 +47,6 @@ class _Batch:
     trajectory: bool
 
     @property
-    def size(self) -> int:
-        return len(self.times)
-
-    @property
     def elapsed(self) -> torch.Tensor:
         """What is wanted, from the starts on."""
         elapsed = self.times - self.times[:, :1]
@@ -151,6 +147,12 @@ def _walk(
     """Over the panels that were found, with a graph. A sample at its end goes on solving its last panel."""
     done, counts = ~found.failed, found.counts
     last, memory, guesses = (counts - 1).clip(min=0), scheme.start(), torch.stack(found.guesses)
+
+    def solved(memory: Memory, begin: torch.Tensor, length: torch.Tensor, guess: torch.Tensor) -> Panel:
+        system = scheme.system(memory, begin, length)
+        states, slopes, _ = scheme.solve(system, guess, done)
+        return Panel(begin, length, *scheme.attached(system, states, slopes, done))
+
     for number in range(int(counts[done].max())):
         active = done & (number < counts)
         place = torch.where(done, last.clip(max=number), 0)
@@ -158,18 +160,8 @@ def _walk(
         guess = guesses[place[:, 0], torch.arange(len(nodes), device=place.device)]
         guess = torch.where(done[..., None], guess, scheme.problem.value.detach()[:, None])
         end = torch.where(done, end, begin + scheme.shortest)
-
-        def solved(
-            memory: Memory,
-            begin: torch.Tensor = begin,
-            length: torch.Tensor = end - begin,
-            guess: torch.Tensor = guess,
-        ) -> Panel:
-            system = scheme.system(memory, begin, length)
-            states, slopes, _ = scheme.solve(system, guess, done)
-            return Panel(begin, length, *scheme.attached(system, states, slopes, done))
-
-        panel = recomputed(solved, memory, use_reentrant=False) if checkpoint else solved(memory)
+        given = (memory, begin, end - begin, guess)
+        panel = recomputed(solved, *given, use_reentrant=False) if checkpoint else solved(*given)
         outputs.note(scheme, memory, panel, end, active)
         goes_on = active & (number + 1 < counts)
         if bool(goes_on.any()):
@@ -181,14 +173,15 @@ def _replaced(
     states: torch.Tensor, samples: list[int], batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]
 ) -> tuple[torch.Tensor, list[Status]]:
     """States [B, T, d] with those of some samples as they are alone, or NaN; and how each solve ended."""
-    rows, status = [], [Status.SOLVED] * batch.size
+    rows, status = [], [Status.SOLVED] * len(batch.times)
     for sample in samples:
         try:
             rows.append(_alone(sample, batch, solve_one, rare))
         except (NotConvergedError, NotFiniteError) as error:
             if rare["failures"] != "nan":
                 raise type(error)(
-                    f"in sample {sample} of {batch.size}: {error}; or pass options={{'failures': 'nan'}} for the others"
+                    f"in sample {sample} of {len(status)}: {error}; or pass "
+                    f"options={{'failures': 'nan'}} for the others"
                 ) from error
             status[sample] = Status.of(error)
             rows.append(torch.full_like(states[sample], math.nan))
@@ -212,8 +205,8 @@ def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict
         given if problem.velocity is None or float(order) <= 1.0 else (given, problem.velocity[sample]),
         batch.times[sample].to(batch.clock_dtype),
         order=order,
-        rtol=batch.tolerances.rtol.expand(batch.size, -1)[sample],
-        atol=batch.tolerances.atol.expand(batch.size, -1)[sample],
+        rtol=batch.tolerances.rtol.expand(len(batch.times), -1)[sample],
+        atol=batch.tolerances.atol.expand(len(batch.times), -1)[sample],
         options={name: rare[name] for name in ("max_step", "breakpoints", "checkpoint", "max_evaluations")},
         trajectory=batch.trajectory,
     )
@@ -291,9 +284,9 @@ def _check_apart(batch: _Batch) -> None:
     again = problem.packed_slope(moment, value)
     if not bool(((again == slopes) | slopes.isnan()).all()):
         return  # random, which shows later
-    numbers = torch.arange(batch.size, device=value.device)
+    numbers = torch.arange(len(batch.times), device=value.device)
     rounding = _ROUNDINGS * torch.finfo(value.dtype).eps * slopes.abs().amax(1, keepdim=True)
-    for digit in range((batch.size - 1).bit_length()):
+    for digit in range((len(batch.times) - 1).bit_length()):
         for moves in ((numbers >> digit) % 2 == 0, (numbers >> digit) % 2 == 1):
             states = torch.where(moves[:, None], value * (1.0 + _MOVE) + _MOVE, value)
             after = problem.packed_slope(torch.where(moves, later, moment), states)

@@ -274,7 +274,6 @@ class BatchedSearch:
         errors = self._errors.judge(
             self._memory,
             panel,
-            scheme.tails(panel),
             Fading(factor, wait, torch.where(self._may_jump(), part, 1.0)),
             first=self._first,
             unstable=unstable,

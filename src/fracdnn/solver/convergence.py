@@ -89,27 +89,21 @@ class Mixing:
         lengths = (products.diagonal() + of.finfo(image.dtype).tiny) ** 0.5
         products = products / (lengths[:, None] * lengths) + of.diag(0.0 * lengths + 10.0 * rounding(image))
         factors = of.linalg.solve(products, -(changes @ self._residuals[-1]) / lengths) / lengths
-        mixed = (1.0 - factors.sum()) * self._images[-1]
-        for factor, other in zip(factors, self._images[:-1], strict=True):
-            mixed += factor * other
+        mixed = (1.0 - factors.sum()) * self._images[-1] + factors @ of.stack(self._images[:-1])
         return mixed.reshape(image.shape)
 
 
 def solved_linear(
-    function: Callable[[torch.Tensor], torch.Tensor],
-    target: torch.Tensor,
-    max_iterations: int,
-    error: Callable[[torch.Tensor], Exception],
-    left: float = 0.0,
-) -> torch.Tensor:
-    """Where a linear function has the target's value, but for a part that may be left, and rounding.
+    function: Callable[[torch.Tensor], torch.Tensor], target: torch.Tensor, max_iterations: int, left: float = 0.0
+) -> tuple[torch.Tensor | None, float]:
+    """Where a linear function has the target's value, but for rounding and a part that may be `left`; and the residual.
 
-    By GMRES; source: Saad, Schultz, "GMRES: a generalized minimal residual algorithm for solving nonsymmetric linear
-    systems", 1986.
+    None where the iterations are not enough. By GMRES; source: Saad, Schultz, "GMRES: a generalized minimal residual
+    algorithm for solving nonsymmetric linear systems", 1986.
     """
     size = float(target.norm())
     if not size:
-        return target
+        return target, 0.0
     basis = [target.reshape(-1) / size]
     projected = target.new_zeros(max_iterations + 1, max_iterations, dtype=torch.float64)
     goal = target.new_zeros(max_iterations + 1, dtype=torch.float64)
@@ -130,5 +124,5 @@ def solved_linear(
         residual = wanted - matrix @ factors
         rounded = 8.0 * rounding(target) * (size + norm(matrix.abs() @ factors.abs()))
         if norm(residual) <= max(left * size, rounded) or not float(rest):
-            return (factors.to(known.dtype) @ known).reshape(target.shape)
-    raise error(residual)
+            return (factors.to(known.dtype) @ known).reshape(target.shape), norm(residual)
+    return None, norm(residual)

@@ -9,13 +9,14 @@ first derivatives as its own.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, is_finite, library, norm, sizes
+from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, is_finite, library, sizes
 from fracdnn.solver.convergence import Mixing, Progress
 from fracdnn.solver.linear import Dense, attached_by_iteration, attached_slopes
 from fracdnn.solver.problem import Problem
@@ -261,7 +262,7 @@ class CoupledSolver:
             slopes,
             lambda slopes: self.problem.slopes(system.clock, apart.states(slopes)),
             self._max_iterations * (_LONGER if about else _LONGEST),
-            lambda residual: self._not_converged(system, norm(residual)),
+            partial(self._not_converged, system),
             about,
         )
 

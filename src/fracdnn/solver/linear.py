@@ -130,7 +130,7 @@ def attached_by_iteration(
     solution: torch.Tensor,
     function: Function,
     max_iterations: int,
-    error: Callable[[torch.Tensor], Exception],
+    error: Callable[[float], Exception],
     about: Function | None = None,
 ) -> torch.Tensor:
     """A fixed point's image, attached to the graph, given the derivatives of the fixed point itself.
@@ -141,7 +141,7 @@ def attached_by_iteration(
     if not image.requires_grad:
         return image
 
-    def whole(cotangent: torch.Tensor | None) -> torch.Tensor | None:
+    def completed(cotangent: torch.Tensor | None) -> torch.Tensor | None:
         if cotangent is None:
             return None
         # Made here, so that nothing is held between the passes.
@@ -162,10 +162,12 @@ def attached_by_iteration(
             def closer(x: torch.Tensor) -> torch.Tensor:
                 return x if about is None else unit * about(x / unit)
 
-            scaled = solved_linear(
-                lambda x: unit * less_pulled(closer(x) / unit), unit * cotangent, max_iterations, error
+            whole, left = solved_linear(
+                lambda x: unit * less_pulled(closer(x) / unit), unit * cotangent, max_iterations
             )
-            return closer(scaled) / unit
+            if whole is None:
+                raise error(left)
+            return closer(whole) / unit
 
-    image.register_hook(whole)
+    image.register_hook(completed)
     return _OnceDifferentiable.apply(image)

@@ -94,6 +94,7 @@ class PanelErrors:
         self.allowed = self.largest  # the error, of the panel tried last
         # What is left, at the next output, of the error of the panel tried last, and of those taken so far.
         self.left = self.spent = self.reach
+        self.misfit: Array | None = None  # what polynomials miss of slopes, on the panel tried last
         self.steepness = self.reach  # the power of 1/t with which func grows to a start
 
     def first_times(self, span: Array) -> Array:
@@ -114,7 +115,6 @@ class PanelErrors:
         self,
         memory: Memory,
         panel: Panel,
-        tails: Array,
         fading: Fading,
         *,
         first: Array,
@@ -126,12 +126,12 @@ class PanelErrors:
     ) -> Array:
         """Errors of a panel in tolerances, infinite or NaN where they cannot be told.
 
-        `tails` are what its polynomials miss of slopes and states, `since` is the time from the last start to its own.
-        Errors that are `unstable` do not fade, they grow. `counts` are the samples that matter.
+        `since` is the time from the last start to its own. Errors that are `unstable` do not fade, they grow. `counts`
+        are the samples that matter.
         """
         of = library(panel.states)
         gap = abs(cast(self._scheme.to_begin, panel.states) @ panel.states - memory.state[:, None])[:, 0]
-        error, broken = self._of_polynomials(memory, panel, tails, fading, gap, first, noise)
+        error, broken = self._of_polynomials(memory, panel, fading, gap, first, noise)
         factor, wait = of.where(unstable, 1.0, fading.factor), of.where(unstable, 0.0, fading.wait)
         error, largest = factor * error + moving, sizes(panel.states)
         self.reached = of.maximum(self.largest, largest)
@@ -156,7 +156,7 @@ class PanelErrors:
         return of.maximum(error / scale, broken / (_MOST_BROKEN * sizes(panel.states) + _BROKEN_TOLERANCES * scale))
 
     def _of_polynomials(
-        self, memory: Memory, panel: Panel, tails: Array, fading: Fading, gap: Array, first: Array, noise: Array | None
+        self, memory: Memory, panel: Panel, fading: Fading, gap: Array, first: Array, noise: Array | None
     ) -> tuple[Array, Array]:
         """What they miss inside of a panel and next to the one before, and how far states do not go on from there.
 
@@ -166,7 +166,9 @@ class PanelErrors:
         share, kept = length / self._span, self.kept(fading.wait, length)
         # Where old errors die out, that of a state is the one of its own interpolation; where they grow, at the end.
         grown = ((self._span - panel.begin) / length) ** (orders - 1.0).clip(min=0.0)
-        error = of.minimum(fading.part * _OF_SLOPES * self._mass * tails[0], _OF_STATES * grown * tails[1])
+        self.misfit, of_states = scheme.tails(panel)
+        of_slopes = self.misfit if noise is None else of.where(self.misfit <= noise, 0.0, self.misfit)
+        error = of.minimum(fading.part * _OF_SLOPES * self._mass * of_slopes, _OF_STATES * grown * of_states)
         broken = 0.0 * gap
         if memory.slopes is not None:
             # Where func jumps on the panel, states do not go on however short it is; but memory forgets them.

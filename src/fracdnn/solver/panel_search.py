@@ -69,11 +69,10 @@ class PanelSearch:
         self.now = self._end = self._origin = 0.0  # the last is that of the last start or restart
         # What a panel's error may be at the next output [G, d], where more than that was found to be too much.
         self.goal: Array | None = None
-        # Of the panel tried last: errors in tolerances, what its polynomial misses of slopes, and their sizes; [G, d].
+        # Of the panel tried last: errors in tolerances, and the sizes of slopes; [G, d].
         self._last_errors: Array | None = None
-        self._misfit: Array | None = None
         self._slope_sizes: Array | None = None
-        self._recent: deque[tuple[Array, Array]] = deque(maxlen=_RECENT)  # misfits and sizes of the panels taken last
+        self._recent: deque[tuple[Array, Array]] = deque(maxlen=_RECENT)  # misfits and sizes of those taken last
         self._noise_part: Array | None = None  # of func's values, where it has noise
         self._outputs = None if outputs is None else (outputs, outputs.tolist())
         self.guesses: list[torch.Tensor] = []  # for a walk over the same panels
@@ -105,18 +104,14 @@ class PanelSearch:
         try:
             self._panel = panel = scheme.solve(self._memory, begin, length, guess)
         except (NotConvergedError, NotFiniteError):
-            self._panel = self._last_errors = self._misfit = None
+            self._panel = self._last_errors = errors.misfit = None
             return math.inf
         unstable = fading.factor < 1.0 and solver.grows(orders, fading.wait + end - self.now)
-        of_slopes, of_states = scheme.tails(panel)
-        self._misfit, self._slope_sizes = of_slopes, sizes(panel.slopes).clip(min=sys.float_info.min)
-        if self._noise is not None:
-            of_slopes = library(of_slopes).where(of_slopes <= self._noise, 0.0, of_slopes)
+        self._slope_sizes = sizes(panel.slopes).clip(min=sys.float_info.min)
         *fadings, first, unstable = scheme.numbers([fading.factor, fading.wait, fading.part, first, unstable])
         found = errors.judge(
             self._memory,
             panel,
-            (of_slopes, of_states),
             Fading(*fadings),
             first=first > 0.0,
             unstable=unstable > 0.0,
@@ -147,7 +142,7 @@ class PanelSearch:
     def accept(self) -> None:
         """Take the panel that was tried last."""
         errors = self._errors
-        self._recent.append((self._misfit, self._slope_sizes))
+        self._recent.append((errors.misfit, self._slope_sizes))
         errors.spent, errors.largest = errors.spent + errors.left, errors.reached
         if self._outputs is None:
             self.guesses.append(self._scheme.tensor(self._panel.states))
@@ -181,12 +176,12 @@ class PanelSearch:
         of = library(recent[0])
         overall = [float(of.quantile(parts, _USUAL)) for parts in recent]
         self.attempt(self.now + longer, Fading())
-        if not max(overall) <= _VARIES * min(overall) or self._last_errors is None or self._misfit is None:
+        if not max(overall) <= _VARIES * min(overall) or self._last_errors is None or self._errors.misfit is None:
             return False
         usual = of.amax(of.stack(recent), 0)
         if math.prod(usual.shape) >= _MANY_PARTS:
             usual = usual.clip(min=float(of.quantile(usual, _USUAL)))
-        limits, longest = ~(self._last_errors <= 1.0), self._misfit / self._slope_sizes
+        limits, longest = ~(self._last_errors <= 1.0), self._errors.misfit / self._slope_sizes
         scatters = int((limits & (longest <= MUCH_MORE * usual)).sum()) >= _MOST * int(limits.sum())
         if not scatters or float(of.quantile(usual, 0.5)) > _LARGEST_NOISE:
             return False
