@@ -215,7 +215,7 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
     if corrections > 1 and not (method and method.corrected):
         raise InvalidArgumentError(
             f"corrections must be 1 for method {name!r}, which corrects no prediction, got {corrections}; "
-            f"leave it out, or pass method='adams'"
+            f"leave it out, or pass method='adams' and n_steps="
         )
     check_digits(name, spacing, problem.value.dtype)
     if torch.compiler.is_compiling() and (kind != "given" or implicit):  # which follows no decisions by values

@@ -120,7 +120,7 @@ class _OnceDifferentiable(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise InvalidArgumentError(
                 "create_graph must be False in the backward pass of an implicit method, got True; "
-                "use method='adams' for second derivatives, or torch.func"
+                "pass method='adams' and n_steps= for second derivatives, or use torch.func"
             )
         return cotangent
 
