@@ -57,10 +57,9 @@ def fdeint(
     orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
     `order` lies in (0, 2]: one number; a tensor that broadcasts against the state; or one for each tensor of a tuple.
     `method="auto"` is "collocation" (implicit) on an adaptive grid, else "adams" (explicit); docs/solver.md has all.
-    `grid` says where the solver's own nodes lie. "adaptive", the default, for "collocation" alone: steps such that the
-    error stays about `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each).
-    "uniform", the default with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t`
-    itself.
+    `grid` says where the solver's nodes lie. "adaptive", the default, for "collocation" alone: the error stays about
+    `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given: numbers, or tensors for each component). "uniform", the default
+    with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t` itself.
     `trajectory=False` gives the last state alone, `info=True` a `Solution`: states, grid, counts.
     `batched=True` solves samples along y0's first dimension, each on a grid of its own: func gets times [B] and states
     [B, …] and must treat samples apart; order, rtol, atol may be [B], and t [B, T]. `torch.func.vmap` does the same.
