@@ -2,8 +2,7 @@
 
     python -m benchmarks.adaptive
 
-The error is the largest at five times, in units of atol + rtol · max |u| with atol = rtol/10. For "adams" the steps are
-held against the fewest, on any grid of fixed steps, that reach the error which was reached: about two minutes.
+The error is the largest at five times, in units of atol + rtol · max |u| with atol = rtol/10.
 """
 
 import os
@@ -24,8 +23,6 @@ from fracdnn.solver import MultiTerm, Solution
 
 FLOAT64 = torch.float64
 RTOLS = (1e-3, 1e-5, 1e-7, 1e-9)
-STEP_RTOLS = (1e-3, 1e-4, 1e-5)
-LARGEST_GRADING = 8.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,6 @@ class Problem:
     name: str
     solve: Callable[..., Solution]
     T: float
-    order: float  # the smallest of its components
     exact: Callable[[torch.Tensor], torch.Tensor]
 
     @cached_property
@@ -47,37 +43,11 @@ class Problem:
         return self.exact(self.t)
 
     @torch.no_grad()
-    def measured(self, unit: float, **way: Any) -> tuple[float, Solution]:
-        """The error in tolerances of that `unit`, and the solve."""
-        found = self.solve(self.t, info=True, **way)
-        allowed = unit / 10 + unit * self._solution.abs().amax(0)
+    def adaptive(self, rtol: float) -> tuple[float, Solution]:
+        """The error in tolerances, and the solve."""
+        found = self.solve(self.t, info=True, rtol=rtol, atol=rtol / 10)
+        allowed = rtol / 10 + rtol * self._solution.abs().amax(0)
         return float(((found.states - self._solution).abs() / allowed).max()), found
-
-    def adaptive(self, rtol: float, method: str = "auto") -> tuple[float, Solution]:
-        return self.measured(rtol, method=method, rtol=rtol, atol=rtol / 10)
-
-    def fewest_steps(self, rtol: float, error: float, method: str, most: int) -> float:
-        """Of equal steps and graded ones, that reach an error; infinite where `most` are not enough."""
-        gradings = {1.0, 1.0 / self.order, 2.0 / self.order}
-        chosen = [grading for grading in gradings if 1.0 <= grading <= LARGEST_GRADING]
-        return min(self._fewest(rtol, error, method, most, grading) for grading in chosen)
-
-    def _fewest(self, rtol: float, error: float, method: str, most: int, grading: float) -> float:
-        def reached(n: int) -> bool:
-            try:
-                return self.measured(rtol, method=method, n_steps=n, options={"grading": grading})[0] <= error
-            except ArithmeticError:  # an explicit method with steps that are too long
-                return False
-
-        few, many = 1, max(most // 8, 2)
-        while not reached(many):
-            few, many = many, math.ceil(1.5 * many)
-            if many > most:
-                return math.inf
-        while many - few > max(1, 0.03 * few):
-            middle = (few + many) // 2
-            few, many = (few, middle) if reached(middle) else (middle, many)
-        return many
 
 
 def power_sum_func(order: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
@@ -105,7 +75,7 @@ def power_sum(order: float) -> Problem:
     def solve(t: torch.Tensor, **way: Any) -> Solution:
         return fdeint(func, 0.0, t, order=order, **way)
 
-    return Problem(f"P1, order {order}", solve, 1.0, order, power_sum_solution(order))
+    return Problem(f"P1, order {order}", solve, 1.0, power_sum_solution(order))
 
 
 def _relaxation(t: torch.Tensor, **way: Any) -> Solution:
@@ -133,14 +103,13 @@ def _brusselator(t: torch.Tensor, **way: Any) -> Solution:
 SIX = (
     power_sum(0.3),
     power_sum(0.8),
-    Problem("P6, rate 4, order 0.5", _relaxation, 1.0, 0.5, lambda t: mittag_leffler(-4.0 * t.sqrt(), 0.5)),
-    Problem("P7, order 1.8", _charging, 1.0, 1.8, lambda t: t**1.8 * mittag_leffler(-(t**1.8), 1.8, 2.8)),
-    Problem("Bagley and Torvik's", _plate, 2.0, 0.5, torch.square),
+    Problem("P6, rate 4, order 0.5", _relaxation, 1.0, lambda t: mittag_leffler(-4.0 * t.sqrt(), 0.5)),
+    Problem("P7, order 1.8", _charging, 1.0, lambda t: t**1.8 * mittag_leffler(-(t**1.8), 1.8, 2.8)),
+    Problem("Bagley and Torvik's", _plate, 2.0, torch.square),
     Problem(
         "Brusselator, orders 0.8 and 0.7",
         _brusselator,
         5.0,
-        0.7,
         lambda t: _brusselator(t, rtol=1e-12, atol=1e-13, info=True).states,
     ),
 )
@@ -148,17 +117,13 @@ SIX = (
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("| problem | rtol 1e-3 | 1e-5 | 1e-7 | 1e-9 | `adams`, 1e-3 | 1e-4 | 1e-5 |")
-    print(f"| --- |{' --- |' * len(RTOLS + STEP_RTOLS)}")
+    print("| problem | rtol 1e-3 | 1e-5 | 1e-7 | 1e-9 |")
+    print(f"| --- |{' --- |' * len(RTOLS)}")
     for problem in SIX:
         row = []
         for rtol in RTOLS:
             error, found = problem.adaptive(rtol)
             row.append(f"{error:.2g}, {found.n_accepted}")
-        for rtol in STEP_RTOLS:
-            error, found = problem.adaptive(rtol, "adams")
-            fewest = problem.fewest_steps(rtol, error, "adams", most=4 * found.n_accepted)
-            row.append(f"{error:.2g}, {found.n_accepted} ({found.n_accepted / fewest:.2f})")
         print(f"| {problem.name} | {' | '.join(row)} |", flush=True)
 
 

@@ -17,7 +17,6 @@ from tests.solver.calls import grouped
 from tests.solver.problems import charging, oscillator, parabola, power_sum, relaxation
 
 SIX = [power_sum(0.3), power_sum(1.25), relaxation(4.0), charging(0.6), parabola(0.5), oscillator()]
-FOUR = [power_sum(1.25), relaxation(1.0), charging(0.6), parabola(0.5)]
 
 
 def in_tolerances(problem, rtol, **options):
@@ -85,42 +84,11 @@ def test_small_searches_run_in_numpy_and_find_what_torch_finds(problem, dtype, m
     torch.testing.assert_close(in_numpy.states, walked.states, rtol=max(within, 1e-6), atol=max(within, 1e-6))
 
 
-@pytest.mark.parametrize(
-    ("method", "problem"),
-    each_once(["adams", "trapezoidal", "pece"], FOUR),
-    ids=lambda value: getattr(value, "name", value),
-)
-def test_methods_of_second_order_meet_tolerances(method, problem):
-    for rtol in (1e-3, 2e-4):
-        error, _ = in_tolerances(problem, rtol, method=method)
-        assert error < 5.0
-
-
-@pytest.mark.parametrize("problem", slow_but(FOUR[1:2], FOUR), ids=lambda problem: problem.name)
-def test_a_method_of_first_order_meets_tolerances(problem):
-    """Its slopes hold over a step, so that their change is the error, not their bend."""
-    assert in_tolerances(problem, 1e-2, method="euler")[0] < 2.0
-
-
 @pytest.mark.parametrize("problem", slow_but(six.SIX[::2], six.SIX), ids=lambda problem: problem.name)
 def test_the_problems_of_the_table(problem):
-    """That of docs/solver.md: the error is the one asked for, and no fixed grid has half as many steps."""
+    """That of docs/solver.md: errors are within the tolerances."""
     for rtol in six.RTOLS:
         assert problem.adaptive(rtol)[0] < 5.0
-    error, found = problem.adaptive(1e-3, "adams")
-    assert error < 5.0
-    assert found.n_accepted <= 2 * problem.fewest_steps(1e-3, error, "adams", most=found.n_accepted)
-
-
-def test_a_prediction_that_is_not_corrected_enough_counts_as_error():
-    """At a small order the predictor goes astray, while the line through the slopes looks fine."""
-    assert in_tolerances(power_sum(0.3), 1e-3, method="adams")[0] < 5.0
-
-
-def test_a_smaller_tolerance_takes_more_steps_of_the_methods_order():
-    """Second order: a hundredth of the error for ten times the steps."""
-    counts = [in_tolerances(charging(0.6), rtol, method="adams")[1].n_accepted for rtol in (1e-3, 1e-5)]
-    assert 6 < counts[1] / counts[0] < 12
 
 
 def test_what_is_counted():
@@ -144,7 +112,7 @@ def test_what_is_counted():
 
 
 def test_steps_that_are_given_up_are_counted():
-    """With a method whose steps each try one new time."""
+    """Each panel, taken or not, tries eight new times."""
     calls = set()
 
     def abrupt(t, y):
@@ -152,10 +120,10 @@ def test_steps_that_are_given_up_are_counted():
         return -y * (t > 2.0)
 
     t = torch.tensor([1.0, 1.5, 3.0], dtype=torch.float64)
-    found = fdeint(abrupt, torch.ones(1, dtype=torch.float64), t, order=0.5, method="adams", rtol=1e-3, info=True)
-    nodes = set(found.grid.tolist())
-    assert nodes < calls
-    assert found.n_rejected == len(calls - nodes) > 3
+    with torch.no_grad():
+        found = fdeint(abrupt, torch.ones(1, dtype=torch.float64), t, order=0.5, info=True)
+    assert found.n_rejected > 3
+    assert 8 * (found.n_accepted + found.n_rejected) - 8 <= len(calls) <= 8 * (found.n_accepted + found.n_rejected) + 8
 
 
 def test_output_times_are_no_nodes_and_change_nothing():

@@ -337,9 +337,7 @@ def test_implicit_methods_take_states_of_any_size(way, components, checkpoint):
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3)])
-@pytest.mark.parametrize(
-    "way", [{}, {"rtol": 1e-3, "method": "adams"}, *({"method": name, "n_steps": 5} for name in ALL)]
-)
+@pytest.mark.parametrize("way", [{}, *({"method": name, "n_steps": 5} for name in ALL)])
 def test_a_batch_of_nothing(shape, way):
     y0 = torch.zeros(shape, dtype=torch.float64)
     assert fdeint(decay, y0, [0.0, 0.5, 1.0], order=0.5, **grouped(**way)).shape == (3, *shape)

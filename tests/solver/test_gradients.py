@@ -176,20 +176,14 @@ def test_checkpoint_gives_the_same(method, name, grid):
     agree(again, kept, inputs, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("way", "checkpoint"),
-    each_once(
-        [("collocation", 1e-5), ("adams", 1e-3), ("pece", 1e-3), ("trapezoidal", 1e-3), ("euler", 1e-2)], [False, True]
-    ),
-)
-def test_an_adaptive_grid_is_a_constant(way, checkpoint):
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_an_adaptive_grid_is_a_constant(checkpoint):
     """The gradient is that of a solve on the nodes found. (At its rtol panels have eight points, as given ones.)"""
     inputs = case("an order each")
     weight, y0, order = inputs
     t = torch.tensor([0.2, 0.7, 1.2], dtype=torch.float64)
-    method, rtol = way
-    options = {"order": order, "method": method, "checkpoint": checkpoint}
-    found = fdeint(field(weight), y0, t, rtol=rtol, atol=rtol, info=True, **grouped(**options))
+    options = {"order": order, "method": "collocation", "checkpoint": checkpoint}
+    found = fdeint(field(weight), y0, t, rtol=1e-5, atol=1e-5, info=True, **grouped(**options))
     assert found.n_accepted > 2
     given = fdeint(field(weight), y0, found.grid, grid="given", **grouped(**options))
     agree(found.states[-1], given[-1], inputs)

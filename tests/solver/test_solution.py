@@ -18,7 +18,6 @@ WAYS = [
     {"n_steps": 400},
     {"method": "trapezoidal", "n_steps": 200},
     {"method": "collocation", "n_steps": 10},
-    {"method": "adams", "rtol": 1e-4},
     {"n_steps": 50, "options": {"linear": -torch.eye(1, dtype=F64)}},
 ]
 

@@ -1,87 +1,89 @@
 """Find a grid whose error meets a tolerance; the solve itself is then one on a known grid, with an exact gradient.
 
 The solution is an integral of slopes, so its error is the integral of the error with which slopes are interpolated.
-That is what is controlled. Up to the first time that is requested, errors count less, since little of them is left by
-then; so a start like t^order takes few steps. The same holds after a breakpoint, where func jumps. A jump that nobody
-told of makes steps shorter until what is left of its error at the next output is small.
+That is what is controlled. Up to the first requested time, errors count less, since little of them is left by then; so
+a start like t^order takes few panels. The same holds after a breakpoint, where func jumps. A jump without a breakpoint
+shortens panels until what is left of its error at the next output is small.
 """
 
 import math
-import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
-from fracdnn.solver.grids import FoundGrid
+from fracdnn.solver.panel_errors import (
+    FIRST_SHRINK,
+    FORGETTING,
+    GROWTH,
+    JUMP_CAUTION,
+    MOST_SPENT,
+    SAFETY,
+    SHRINK,
+    Fading,
+)
+from fracdnn.solver.panel_search import LONGER, MUCH_MORE, PanelSearch
 from fracdnn.solver.problem import OutOfEvaluationsError
-from fracdnn.solver.search import FORGETTING, JUMP_CAUTION, LONGER, MUCH_MORE, Fading, Piece, Search
 
-SAFETY, SHRINK = 0.9, 0.2
-FIRST_SHRINK = 1e-3  # of a first step, which may have to become much shorter
 SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
-# Tolerances that may be left of errors at the next output, by estimate, how much more may do, and how often to try.
-MOST_SPENT, _RELAXED, _TRIES = 5.0, 3.0, 4
+_RELAXED, _TRIES = 3.0, 4  # how much more than usual may be left of errors, and how often to try
 _MOST_RELAXED = 12  # times that a goal is made ten times larger
 _ANOTHER = 3.0  # times a goal that could be kept: another one, to compare with
-_ALIKE = 0.7  # of estimates, from which steps with two goals are not told apart
+_ALIKE = 0.7  # ratio of estimates from which steps with two goals count as the same
 # Noise in func is looked for after so many steps, then after twice as many, or sooner where it was found; where the
 # error is what limits the steps.
 _PATIENCE, _HEARD_PATIENCE, _LIMITED = 50, 10, 0.05
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A part of the span, between breakpoints; times count from the solve's start."""
+
+    begin: float
+    end: float
+    output: float  # the first after the piece's start, perhaps in another piece
+    shortest: float  # of its steps
+
+    @property
+    def first_output(self) -> float:
+        """After the piece's start, and at its end at the latest; up to it, errors count less."""
+        return min(self.output, self.end) - self.begin
+
+
 @torch.no_grad()
 def find_grid(
-    search: Search, pieces: Sequence[Piece], outputs: Sequence[float], longest: float = math.inf
-) -> FoundGrid:
-    """A grid that ends a step wherever a piece ends, of steps not longer than `longest`."""
+    search: PanelSearch, pieces: Sequence[Piece], outputs: Sequence[float], longest: float
+) -> tuple[torch.Tensor, int]:
+    """Nodes from 0 on, with one wherever a piece ends, and how many steps were tried in vain."""
     most = search.problem.max_evaluations
     if outputs[-1] / longest > most:
         raise InvalidArgumentError(
             f"max_step must leave at most max_evaluations = {most} steps from t[0] to t[-1], got {longest:g}, which "
             f"takes {outputs[-1] / longest:.6g}; pass a longer one, or a larger max_evaluations"
         )
-    walk = _StepsTaken(search, outputs, longest)
+    walk, place, account = _Walk(search, outputs, longest), 0, None
     try:
-        return _walked(walk, search, pieces)
+        while place < len(pieces):
+            if account is None or account.is_settled:
+                account = _Account(search, place, pieces[place].output, len(walk.ends))
+            try:
+                if walk.over(pieces[place], account):
+                    place += 1
+                    continue
+            except NotConvergedError:
+                if not account.relax():
+                    raise
+            place = account.place
+            del walk.ends[account.n_nodes :]
+            account.restore()
     except (OutOfEvaluationsError, NotConvergedError) as error:
         failed = error if isinstance(error, NotConvergedError) else NotConvergedError(walk.out_of_evaluations())
         failed.reached = walk.ends[-1]
         raise failed from None
-
-
-def _walked(walk: "_StepsTaken", search: Search, pieces: Sequence[Piece]) -> FoundGrid:
-    place, account = 0, None
-    while place < len(pieces):
-        piece = pieces[place]
-        if account is None or account.is_settled:
-            account = _Account(search, place, piece.output, len(walk.ends))
-        try:
-            if walk.over(piece, account):
-                place += 1
-                continue
-        except NotConvergedError:
-            if not account.relax():
-                raise
-        place = account.place
-        del walk.ends[account.n_nodes :]
-        walk.restarts = {node for node in walk.restarts if node < account.n_nodes}
-        account.restore()
-    begins = [piece.begin for piece in pieces]
-    places = [bisect_left(begins, end) - 1 for end in walk.ends[1:]]
-    shares = [
-        1.0 if end == pieces[place].end else (end - begins[place]) / (pieces[place].end - begins[place])
-        for place, end in zip(places, walk.ends[1:], strict=True)
-    ]
-    device = search.begin.device
-    return FoundGrid(
-        torch.tensor([0, *places], device=device),
-        torch.tensor([0.0, *shares], dtype=torch.float64, device=device),
-        frozenset(walk.restarts),
-        walk.n_rejected,
-    )
+    return search.begin.new_tensor(walk.ends), walk.n_rejected
 
 
 class _Account:
@@ -91,13 +93,13 @@ class _Account:
     turn out to be too large, the steps since then are made again, each with a goal at the output.
     """
 
-    def __init__(self, search: Search, place: int, output: float, n_nodes: int) -> None:
+    def __init__(self, search: PanelSearch, place: int, output: float, n_nodes: int) -> None:
         self._search, self._output, self.place, self.n_nodes = search, output, place, n_nodes
         self.restore = search.save()
         search.goal = None
         self.is_settled = False
         self._tries, self._relaxed, self._limit, self._each = 0, 0, MOST_SPENT, math.inf
-        # State and estimate at the output, by the steps made before, and whether those made last were held against it.
+        # State and estimate at the output, by the steps made before, and whether the latest ones were compared with it.
         self._before: tuple[torch.Tensor, float] | None = None
         self._is_compared = False
 
@@ -149,34 +151,23 @@ class _Account:
         return True
 
 
-class _StepsTaken:
+class _Walk:
     """The ends of the steps so far, and what makes them longer or shorter."""
 
-    def __init__(self, search: Search, outputs: Sequence[float], longest: float) -> None:
+    def __init__(self, search: PanelSearch, outputs: Sequence[float], longest: float) -> None:
         self._search, self._outputs, self._span, self._longest = search, outputs, outputs[-1], longest
-        self.ends, self.restarts = [0.0], set[int]()
-        self.n_rejected = 0
+        self.ends, self.n_rejected = [0.0], 0
         self._tried, self._patience = 0, _PATIENCE  # steps since noise was looked for, and until it is again
 
     def over(self, piece: Piece, account: _Account) -> bool:
         """Steps to the end of a piece, the first as if nothing had been before; False where they have to be others."""
+        search, growth, first, tried_again = self._search, GROWTH, True, False
         if piece.begin:
-            if self._search.slope_at_begin:
-                # A step over the jump at the piece's start, so short that it does not matter what lies between its
-                # ends: of length τ, it misplaces the jump by as much, while rounding of its weights counts like 1/τ.
-                length = (2.0 * sys.float_info.epsilon * self._span * piece.first_output) ** 0.5
-                end = piece.begin + min(length, 0.1 * (piece.end - piece.begin))
-                if math.isfinite(self._search.attempt(end, Fading())):
-                    self._take(end)
-            self._search.restart()
-            self.restarts.add(len(self.ends) - 1)
-        search, growth, first, tried_again = self._search, self._search.growth, True, False
+            search.restart()
         step, end = min(piece.first_output, search.first_step(piece.end - piece.begin)), piece.begin
         while self.ends[-1] < piece.end:
             step = min(step, self._longest)
             stop = account.next_stop(self.ends[-1], piece.end)
-            if search.stops_at_outputs:
-                stop = min(stop, self._outputs[bisect_right(self._outputs, self.ends[-1])])
             rest = stop - self.ends[-1]
             if step > 0.9 * rest:
                 step = rest
@@ -189,16 +180,21 @@ class _StepsTaken:
             if self._listens(step, error, piece):
                 continue
             power = 1.0 if may_jump else FORGETTING + search.smallest_order if first else search.power
+            factor = math.inf if error == 0.0 else 0.0
+            if 0.0 < error < math.inf:
+                factor = SAFETY * error ** (-1.0 / power)
             if error <= 1.0:
-                self._take(end)
+                search.accept()
+                search.now = end
+                self.ends.append(end)
                 if account.asks_for_more(end, len(self.ends)):
                     return False
-                step *= min(max(_factor(error, power), SHRINK), growth)
-                growth, first, tried_again = search.growth, False, False
+                step *= min(max(factor, SHRINK), growth)
+                growth, first, tried_again = GROWTH, False, False
             else:
                 self.n_rejected += 1
                 growth, tried_again = 1.0, True
-                step *= min(max(_factor(error, power), FIRST_SHRINK if first else SHRINK), 0.9)
+                step *= min(max(factor, FIRST_SHRINK if first else SHRINK), 0.9)
         return True
 
     def _listens(self, step: float, error: float, piece: Piece) -> bool:
@@ -208,7 +204,7 @@ class _StepsTaken:
         # Far enough from the start for a smooth func to be smooth on the longer step.
         if self._tried < self._patience or longer < MUCH_MORE * step or longer > self.ends[-1] - piece.begin:
             return False
-        if not self._search.listens or not _LIMITED < error < math.inf:
+        if not _LIMITED < error < math.inf:
             return False
         heard = self._search.heard_noise(longer)
         self.n_rejected += 1
@@ -225,47 +221,37 @@ class _StepsTaken:
         wait = max(self._outputs[bisect_right(self._outputs, self.ends[-1])] - end, 0.0)
         kernel = (max(wait, length) / self._span) ** (self._search.smallest_order - 1.0)
         part = min(JUMP_CAUTION * length / self._span * kernel, 1.0) if may_jump else 1.0
-        return Fading(piece.factor(end), wait, part)
-
-    def _take(self, end: float) -> None:
-        self._search.accept()
-        self._search.now = end
-        self.ends.append(end)
+        return Fading(min((end - piece.begin) / piece.first_output, 1.0) ** FORGETTING, wait, part)
 
     def _check(self, step: float, tried: float, piece: Piece) -> None:
         search, now = self._search, self.ends[-1]
         shortest = max(piece.shortest, SMALLEST * now)
-        if step < shortest:
-            reason = search.about_start() if now == piece.begin else ""
-            for time in () if reason else (now, tried):  # the last that was taken, and the last that was tried
-                search.problem.check_slope(search.begin + time, search.state)
-            if not reason and piece.begin and piece.shortest > _COARSE * (piece.end - piece.begin):
-                t0 = float(search.begin)
-                raise NotConvergedError(
-                    f"steps after a breakpoint must be {piece.shortest:.2g} long or longer, 100 times the rounding of "
-                    f"times such as t[0] = {t0:.6g}, got shorter ones on the {piece.end - piece.begin:.2g} after the "
-                    f"breakpoint {t0 + piece.begin!r}; count t, breakpoints and the times in func from t[0], in float64"
-                )
-            reason = reason or (
-                "the solution may end there: pass earlier times only, or larger rtol and atol; where func jumps, pass "
-                "options={'breakpoints': …}; where it changes much sooner than the first output, pass an earlier time "
-                "in t as well"
-            )
+        if step >= shortest:
+            return
+        t0, reason = float(search.begin), search.about_start() if now == piece.begin else ""
+        for time in () if reason else (now, tried):  # the last that was taken, and the last that was tried
+            search.problem.check_slope(search.begin + time, search.state)
+        if not reason and piece.begin and piece.shortest > _COARSE * (piece.end - piece.begin):
             raise NotConvergedError(
-                f"the step became shorter than {shortest:.2g} at t = {float(search.begin) + now:.6g} after "
-                f"{len(self.ends) - 1} steps; {reason}"
+                f"steps after a breakpoint must be {piece.shortest:.2g} long or longer, 100 times the rounding of "
+                f"times such as t[0] = {t0:.6g}, got shorter ones on the {piece.end - piece.begin:.2g} after the "
+                f"breakpoint {t0 + piece.begin!r}; count t, breakpoints and the times in func from t[0], in float64"
             )
+        reason = reason or (
+            "the solution may end there: pass earlier times only, or larger rtol and atol; where func jumps, pass "
+            "options={'breakpoints': …}; where it changes much sooner than the first output, pass an earlier time "
+            "in t as well"
+        )
+        raise NotConvergedError(
+            f"the step became shorter than {shortest:.2g} at t = {t0 + now:.6g} after {len(self.ends) - 1} steps; "
+            f"{reason}"
+        )
 
     def out_of_evaluations(self) -> str:
         """What was done with them, and what to do."""
         search, now, taken = self._search, self.ends[-1], len(self.ends) - 1
         if self._longest * taken < 2.0 * now:
             remedy = f"max_step = {self._longest:g} makes them so many: pass a longer one, or a larger max_evaluations"
-        elif search.power <= 2.0:  # steps of a method, not panels
-            remedy = (
-                "func may be stiff or vary rapidly throughout: leave out method=, since the default takes far "
-                "fewer steps, or pass larger rtol and atol, or a larger max_evaluations"
-            )
         else:
             remedy = (
                 "func may jump with the state, be random, or vary rapidly throughout: pass larger rtol and atol, or a "
@@ -276,9 +262,3 @@ class _StepsTaken:
             f"no further than t = {float(search.begin) + now:.6g} with {taken} steps, {self.n_rejected} rejected; "
             f"{remedy}"
         )
-
-
-def _factor(error: float, power: float) -> float:
-    if not math.isfinite(error):
-        return 0.0
-    return SAFETY * error ** (-1.0 / power) if error > 0 else math.inf

@@ -3,6 +3,7 @@
 The latter carry no derivatives: they serve where none is needed, such as the search for a grid.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ def cast(array: Array, like: Array) -> Array:
     return array.to(like.dtype) if isinstance(array, torch.Tensor) else array
 
 
-def as_numpy(tensor: torch.Tensor) -> Array:
-    """Of float64, apart from any graph."""
-    return tensor.detach().double().numpy()
+def as_numpy(tensor: Array) -> Array:
+    """Of float64, apart from any graph; an array of NumPy's as it is."""
+    return tensor.detach().double().cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor
 
 
 def as_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
@@ -33,9 +34,7 @@ def as_tensor(array: Array, dtype: torch.dtype) -> torch.Tensor:
 
 def as_kind(array: Array, like: Array) -> Array:
     """An array of the other's kind and dtype."""
-    if isinstance(like, torch.Tensor):
-        return torch.as_tensor(array).to(like)
-    return as_numpy(array) if isinstance(array, torch.Tensor) else array
+    return torch.as_tensor(array).to(like) if isinstance(like, torch.Tensor) else as_numpy(array)
 
 
 def norm(values: Array) -> float:
@@ -50,3 +49,20 @@ def norm(values: Array) -> float:
 def rounding(values: Array) -> float:
     """The distance from 1 to the next number."""
     return float(library(values).finfo(values.dtype).eps)
+
+
+def sizes(values: Array) -> Array:
+    """The largest size of each component over the points; [G, d] for [G, S, d]."""
+    return values.abs().amax(1) if isinstance(values, torch.Tensor) else abs(values).max(1)
+
+
+def component_sizes(values: Array) -> Array:
+    """The same as a unit for each component, [G, 1, d]: that of the largest where one is 0."""
+    of_each = sizes(values)[:, None]
+    largest = norm(of_each)
+    return library(values).where(of_each > 0, of_each, largest if 0.0 < largest < math.inf else 1.0)
+
+
+def is_finite(values: Array) -> bool:
+    """Whether all numbers are."""
+    return math.isfinite(float(abs(values).sum())) or bool(library(values).isfinite(values).all())

@@ -16,15 +16,14 @@ from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
-from fracdnn.solver.batched_panels import BatchedPanels
-from fracdnn.solver.batched_search import BatchedSearch, Outputs, merged
+from fracdnn.solver.batched_panels import BatchedPanels, BatchedSearch, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
-from fracdnn.solver.grids import ROUNDING, Spacing
+from fracdnn.solver.grids import ROUNDING, Spacing, moved
+from fracdnn.solver.panel_errors import Tolerances
 from fracdnn.solver.panel_search import count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, Problem, posed_problem
 from fracdnn.solver.rare_options import check_digits, most_evaluations
-from fracdnn.solver.search import Tolerances
 from fracdnn.solver.solution import Solution, Status
 from fracdnn.solver.states import as_state
 from fracdnn.tracing import Mapping
@@ -46,10 +45,6 @@ class _Batch:
     spacing: Spacing
     tolerances: Tolerances
     trajectory: bool
-
-    @property
-    def size(self) -> int:
-        return len(self.times)
 
     @property
     def elapsed(self) -> torch.Tensor:
@@ -129,7 +124,7 @@ def solve_batched(
         outputs = Outputs(batch.elapsed)
         if not bool(search.failed.all()):
             walk = BatchedPanels(problem, batch.weights(problem.orders), begins, batch.clock_dtype)
-            _walk(walk, search, _moved(search.nodes, stops), outputs, checkpoint=rare["checkpoint"])
+            _walk(walk, search, moved(search.nodes, stops), outputs, checkpoint=rare["checkpoint"])
     states = outputs.states(problem.value)  # [B, T, d]
     # A state that nobody noted would be NaN: such a sample is solved alone as well.
     failed = search.failed[:, 0] | states.detach().isnan().flatten(1).any(1)
@@ -146,21 +141,18 @@ def solve_batched(
     )
 
 
-def _moved(nodes: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
-    """Nodes [B, P + 1] that were found, each as a share of the time between the stops [B, K + 1] around it."""
-    ends = torch.cat([torch.zeros_like(stops[:, :1]), stops], dim=1)
-    place = torch.searchsorted(stops.detach(), nodes).clip(max=stops.shape[1] - 1)
-    begin, end = ends.gather(1, place), ends.gather(1, place + 1)
-    shares = (nodes - begin.detach()) / (end - begin).detach()
-    return torch.where(shares == 1.0, end, begin + shares * (end - begin))
-
-
 def _walk(
     scheme: BatchedPanels, found: BatchedSearch, nodes: torch.Tensor, outputs: Outputs, *, checkpoint: bool
 ) -> None:
     """Over the panels that were found, with a graph. A sample at its end goes on solving its last panel."""
     done, counts = ~found.failed, found.counts
     last, memory, guesses = (counts - 1).clip(min=0), scheme.start(), torch.stack(found.guesses)
+
+    def solved(memory: Memory, begin: torch.Tensor, length: torch.Tensor, guess: torch.Tensor) -> Panel:
+        system = scheme.system(memory, begin, length)
+        states, slopes, _ = scheme.solve(system, guess, done)
+        return Panel(begin, length, *scheme.attached(system, states, slopes, done))
+
     for number in range(int(counts[done].max())):
         active = done & (number < counts)
         place = torch.where(done, last.clip(max=number), 0)
@@ -168,18 +160,8 @@ def _walk(
         guess = guesses[place[:, 0], torch.arange(len(nodes), device=place.device)]
         guess = torch.where(done[..., None], guess, scheme.problem.value.detach()[:, None])
         end = torch.where(done, end, begin + scheme.shortest)
-
-        def solved(
-            memory: Memory,
-            begin: torch.Tensor = begin,
-            length: torch.Tensor = end - begin,
-            guess: torch.Tensor = guess,
-        ) -> Panel:
-            system = scheme.system(memory, begin, length)
-            states, slopes, _ = scheme.solve(system, guess, done)
-            return Panel(begin, length, *scheme.attached(system, states, slopes, done))
-
-        panel = recomputed(solved, memory, use_reentrant=False) if checkpoint else solved(memory)
+        given = (memory, begin, end - begin, guess)
+        panel = recomputed(solved, *given, use_reentrant=False) if checkpoint else solved(*given)
         outputs.note(scheme, memory, panel, end, active)
         goes_on = active & (number + 1 < counts)
         if bool(goes_on.any()):
@@ -191,14 +173,15 @@ def _replaced(
     states: torch.Tensor, samples: list[int], batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]
 ) -> tuple[torch.Tensor, list[Status]]:
     """States [B, T, d] with those of some samples as they are alone, or NaN; and how each solve ended."""
-    rows, status = [], [Status.SOLVED] * batch.size
+    rows, status = [], [Status.SOLVED] * len(batch.times)
     for sample in samples:
         try:
             rows.append(_alone(sample, batch, solve_one, rare))
         except (NotConvergedError, NotFiniteError) as error:
             if rare["failures"] != "nan":
                 raise type(error)(
-                    f"in sample {sample} of {batch.size}: {error}; or pass options={{'failures': 'nan'}} for the others"
+                    f"in sample {sample} of {len(status)}: {error}; or pass "
+                    f"options={{'failures': 'nan'}} for the others"
                 ) from error
             status[sample] = Status.of(error)
             rows.append(torch.full_like(states[sample], math.nan))
@@ -222,8 +205,8 @@ def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict
         given if problem.velocity is None or float(order) <= 1.0 else (given, problem.velocity[sample]),
         batch.times[sample].to(batch.clock_dtype),
         order=order,
-        rtol=batch.tolerances.rtol.expand(batch.size, -1)[sample],
-        atol=batch.tolerances.atol.expand(batch.size, -1)[sample],
+        rtol=batch.tolerances.rtol.expand(len(batch.times), -1)[sample],
+        atol=batch.tolerances.atol.expand(len(batch.times), -1)[sample],
         options={name: rare[name] for name in ("max_step", "breakpoints", "checkpoint", "max_evaluations")},
         trajectory=batch.trajectory,
     )
@@ -301,9 +284,9 @@ def _check_apart(batch: _Batch) -> None:
     again = problem.packed_slope(moment, value)
     if not bool(((again == slopes) | slopes.isnan()).all()):
         return  # random, which shows later
-    numbers = torch.arange(batch.size, device=value.device)
+    numbers = torch.arange(len(batch.times), device=value.device)
     rounding = _ROUNDINGS * torch.finfo(value.dtype).eps * slopes.abs().amax(1, keepdim=True)
-    for digit in range((batch.size - 1).bit_length()):
+    for digit in range((len(batch.times) - 1).bit_length()):
         for moves in ((numbers >> digit) % 2 == 0, (numbers >> digit) % 2 == 1):
             states = torch.where(moves[:, None], value * (1.0 + _MOVE) + _MOVE, value)
             after = problem.packed_slope(torch.where(moves, later, moment), states)

@@ -56,8 +56,11 @@ class PanelScheme:
     """What panels of one problem remember and integrate; `begin` is its first time and `dtype` that of the clock.
 
     Times are one number, or several [R], for all groups; or [G, 1] and [G, R] where each group has its own. With
-    weights of NumPy's, panels are apart from any graph.
+    weights of NumPy's, panels are apart from any graph. `after` says what states [G, S, d] become of such a residual of
+    the last system's equations: less of it in a stiff one.
     """
+
+    after: Callable[[Array], Array]
 
     def __init__(self, problem: Problem, weights: Weights, begin: torch.Tensor, dtype: torch.dtype) -> None:
         self.problem, self.weights, self.points = problem, weights, weights.points
@@ -157,19 +160,12 @@ class PanelScheme:
 
 
 class Collocation(PanelScheme):
-    """Panels one by one, for all groups at the same times; `enough` is a change of iterates with which to end."""
+    """Panels one by one, for all groups at the same times."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        weights: Weights,
-        begin: torch.Tensor,
-        dtype: torch.dtype,
-        *,
-        enough: Callable[[Array], Array] | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem, weights: Weights, begin: torch.Tensor, dtype: torch.dtype) -> None:
         super().__init__(problem, weights, begin, dtype)
-        self.solver = CoupledSolver(problem, _MAX_ITERATIONS, enough)
+        self.solver = CoupledSolver(problem, _MAX_ITERATIONS)
+        self.after = self.solver.after
 
     def start(self) -> Memory:
         return Memory(self._value)

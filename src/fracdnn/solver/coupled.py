@@ -9,16 +9,16 @@ first derivatives as its own.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, library, norm
-from fracdnn.solver.convergence import Progress, is_finite, sizes
-from fracdnn.solver.implicit import Mixing, attached_by_iteration
-from fracdnn.solver.linear import Dense, attached_slopes
+from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, is_finite, library, sizes
+from fracdnn.solver.convergence import Mixing, Progress
+from fracdnn.solver.linear import Dense, attached_by_iteration, attached_slopes
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
@@ -32,7 +32,7 @@ _FAILURES = 3  # of iterations without a matrix, after which there will be one
 _FEW = 16  # iterations after which a search makes a matrix instead
 _LONGER, _LONGEST = 4, 15  # for iterations without a matrix, to rounding; and for gradients
 # Components up to which modes are looked for, and how large they have to be to grow.
-MOST_MODES, GROWING = 64, 3.0
+_MOST_MODES, _GROWING = 64, 3.0
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
 _SLOW, _PATIENCE = 0.3, 6
@@ -66,8 +66,9 @@ class CoupledSolver:
     `is_stiff` says that an iteration without a matrix has failed.
     """
 
-    def __init__(self, problem: Problem, max_iterations: int, enough: Callable[[Array], Array] | None = None) -> None:
-        self.problem, self._max_iterations, self._enough = problem, max_iterations, enough
+    def __init__(self, problem: Problem, max_iterations: int) -> None:
+        self.problem, self._max_iterations = problem, max_iterations
+        self.enough: Callable[[Array], Array] | None = None
         self.noise: Array | None = None
         self.acceptable: Callable[[Array], Array] | None = None
         self.moving: Array | None = None
@@ -96,7 +97,7 @@ class CoupledSolver:
             if not small and not self.is_stiff:
                 try:
                     # A few iterations are quicker than a matrix, where one can be had.
-                    few = self._enough is not None and unknowns <= DENSE
+                    few = self.enough is not None and unknowns <= DENSE
                     found = self._iterated(system.detached(), guess, _FEW if few else self._max_iterations)
                 except NotConvergedError:
                     # One that only takes too long may do for a shorter panel; not where that happens again and again.
@@ -110,7 +111,7 @@ class CoupledSolver:
                 try:
                     found = self._newton(OnePoint, system.detached(), guess)
                 except NotConvergedError:
-                    if self._enough or unknowns > DENSE:  # a search tries a shorter panel
+                    if self.enough or unknowns > DENSE:  # a search tries a shorter panel
                         raise
                     dense = True
             if dense:
@@ -130,23 +131,14 @@ class CoupledSolver:
             kept[_key(self._linear.weights)] = self._linear
 
     def grows(self, orders: Array, duration: float) -> bool:
-        """Whether a small change of the last system's states grows within a time, by its Jacobians, if there are any.
-
-        A mode of the eigenvalue λ grows where |arg λ| < order · π/2, soon where |λ| · duration^order is large.
-        (Source: Matignon, "Stability results for fractional differential equations", 1996.)
-        """
-        if self._kind is not Dense or self._linear is None or self._jacobians.shape[1] > MOST_MODES:
+        """Whether a small change of the last system's states grows within a time, as far as Jacobians are known."""
+        if self._kind is not Dense or self._linear is None:
             return False
         if isinstance(self._jacobians, torch.Tensor) and being_transformed():
             return False
-        ends = self._jacobians[[0, -1]]
-        ends, orders = (as_numpy(each.cpu()) if isinstance(each, torch.Tensor) else each for each in (ends, orders))
-        orders = orders.reshape(-1)
-        ends = np.repeat(duration**orders, ends.shape[1] // len(orders))[:, None] * ends
-        if not np.isfinite(ends).all():
-            return False
-        modes = np.linalg.eigvals(ends)
-        return bool(((abs(np.angle(modes)) < 0.5 * math.pi * orders.max()) & (abs(modes) > GROWING)).any())
+        ends, orders = as_numpy(self._jacobians[[0, -1]]), as_numpy(orders).reshape(-1)
+        scale = np.repeat(duration**orders, ends.shape[1] // len(orders))
+        return bool(have_growing_modes(scale[:, None] * ends[None], orders.max(keepdims=True))[0])
 
     def note_noise(self, states: Array, time: torch.Tensor) -> None:
         """Tell the problem of states that func's noise kept moving; for the warning after a solve.
@@ -154,8 +146,8 @@ class CoupledSolver:
         Where changes are acceptable that a search for steps has judged, there is nothing to tell.
         """
         if self.moving is not None and self.acceptable is None:
-            scale = sizes(states.detach()).double().cpu().clip(min=float(np.finfo(float).tiny))
-            self.problem.note_noise(float((torch.as_tensor(self.moving).double().cpu() / scale).max()), time)
+            scale = as_numpy(sizes(states)).clip(min=np.finfo(float).tiny)
+            self.problem.note_noise(float((as_numpy(self.moving) / scale).max()), time)
 
     def _by_newton(self, system: System, guess: Array, *, in_numpy: bool, always_anew: bool) -> tuple[Array, Array]:
         """In NumPy, which has less to do for each operation on few numbers, where that can be."""
@@ -212,7 +204,7 @@ class CoupledSolver:
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
                 return states - change, slopes - linear.times(change)
-            if self._enough and progress.stalls(done):  # a search tries a shorter step
+            if self.enough and progress.stalls(done):  # a search tries a shorter step
                 break
             mixing = mixing or Mixing()
             states = mixing.next(states - change, -change)
@@ -222,7 +214,7 @@ class CoupledSolver:
 
     def _iterated(self, system: System, states: Array, most: int) -> tuple[Array, Array]:
         mixing, progress = Mixing(), Progress(_WINDOW)
-        for _ in range(most * (1 if self._enough else _LONGER)):  # a search would take shorter panels
+        for _ in range(most * (1 if self.enough else _LONGER)):  # a search would take shorter panels
             slopes = self.slopes(system.clock, states)
             image = system.states(slopes)
             change = image - states
@@ -245,7 +237,7 @@ class CoupledSolver:
 
     def _goal(self, system: System, states: Array) -> Array:
         """The change to end with, [G, d]."""
-        goal = 8.0 * self._epsilon * sizes(states) if self._enough is None else self._enough(states)
+        goal = 8.0 * self._epsilon * sizes(states) if self.enough is None else self.enough(states)
         if self.noise is not None:
             noise = as_kind(self.noise, states)[:, None]
             goal = goal + sizes(library(states).sum(abs(system.weights), 2)[..., None] * noise)
@@ -270,7 +262,7 @@ class CoupledSolver:
             slopes,
             lambda slopes: self.problem.slopes(system.clock, apart.states(slopes)),
             self._max_iterations * (_LONGER if about else _LONGEST),
-            lambda residual: self._not_converged(system, norm(residual)),
+            partial(self._not_converged, system),
             about,
         )
 
@@ -289,6 +281,21 @@ class CoupledSolver:
         return NotConvergedError(
             f"the iteration did not converge {system.name()}: the last change is {last:.3g}; {remedy}"
         )
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def have_growing_modes(matrices: Any, orders: Any) -> Any:
+    """Which of NumPy's Jacobians [B, E, n, n], each times duration^order, have a mode that grows; [B], for orders [B].
+
+    A mode of the eigenvalue λ grows where |arg λ| < order · π/2, soon where |λ| · duration^order is large.
+    (Source: Matignon, "Stability results for fractional differential equations", 1996.)
+    """
+    bounds = abs(matrices).sum(-1).max((1, 2), initial=0.0)  # of the modes
+    may = (bounds > _GROWING) & (bounds < math.inf) & (matrices.shape[-1] <= _MOST_MODES)
+    modes = np.linalg.eigvals(matrices[may])
+    grow = (abs(np.angle(modes)) < 0.5 * math.pi * orders[may, None, None]) & (abs(modes) > _GROWING)
+    may[may] = grow.any((1, 2))
+    return may
 
 
 def _key(weights: Array) -> str:

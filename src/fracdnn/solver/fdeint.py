@@ -11,20 +11,18 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
-from fracdnn.solver.adaptive import SMALLEST, find_grid
+from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
-from fracdnn.solver.grids import FoundGrid, Grid, Spacing, anchors, increasing_times, make_grid
+from fracdnn.solver.grids import Grid, Spacing, anchors, increasing_times, make_grid
 from fracdnn.solver.march import Wanted, interpolated, walked
 from fracdnn.solver.methods import METHODS, Exponential, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
 from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
-from fracdnn.solver.search import Piece
 from fracdnn.solver.solution import DenseOutput, Solution, allows_nan, solved_as_far, without_autocast
 from fracdnn.solver.stability import Stability
-from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
 from fracdnn.validation import check_choice, check_flag
@@ -59,9 +57,9 @@ def fdeint(
     orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
     `order` lies in (0, 2]: one number; a tensor that broadcasts against the state; or one for each tensor of a tuple.
     `method="auto"` is "collocation" (implicit) on an adaptive grid, else "adams" (explicit); docs/solver.md has all.
-    `grid` says where the solver's own nodes lie. "adaptive", the default: steps such that the error stays about
-    `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given, for all components or, as tensors, for each). "uniform", the
-    default with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t` itself.
+    `grid` says where the solver's nodes lie. "adaptive", the default, for "collocation" alone: the error stays about
+    `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given: numbers, or tensors for each component). "uniform", the default
+    with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t` itself.
     `trajectory=False` gives the last state alone, `info=True` a `Solution`: states, grid, counts.
     `batched=True` solves samples along y0's first dimension, each on a grid of its own: func gets times [B] and states
     [B, …] and must treat samples apart; order, rtol, atol may be [B], and t [B, T]. `torch.func.vmap` does the same.
@@ -157,7 +155,7 @@ class _Request:
             found.append(Piece(begin, end, output, 100.0 * rounding if begin else SMALLEST * min(output, end)))
         return found
 
-    def grid(self, found: FoundGrid | None) -> Grid:
+    def grid(self, found: torch.Tensor | None = None) -> Grid:
         return make_grid(self.spacing, self.times, self.clock, self.problem.orders, found)
 
 
@@ -169,7 +167,7 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     try:
         with without_autocast(problem.value.device.type):
             solve = _by_panels if method == "collocation" else partial(_by_steps, METHODS[method])
-            packed, nodes, found, again = solve(request, rare)
+            packed, nodes, n_rejected, again = solve(request, rare)
     except OutOfEvaluationsError:
         raise NotConvergedError(
             f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
@@ -195,8 +193,9 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
         problem.warn_of_noise(least, "the equations of implicit steps are solved to about that only")
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
     dense = DenseOutput(problem, request.times, request.clock.dtype, again)
-    grid, n_rejected = nodes.clock.detach(), found.n_rejected if found else 0
-    return Solution(states, method, grid, nodes.n_steps, n_rejected, problem.n_evaluations, _again=dense)
+    return Solution(
+        states, method, nodes.clock.detach(), nodes.n_steps, n_rejected, problem.n_evaluations, _again=dense
+    )
 
 
 def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[str, Any]) -> str:
@@ -215,7 +214,7 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
     if corrections > 1 and not (method and method.corrected):
         raise InvalidArgumentError(
             f"corrections must be 1 for method {name!r}, which corrects no prediction, got {corrections}; "
-            f"leave it out, or pass method='adams'"
+            f"leave it out, or pass method='adams' and n_steps="
         )
     check_digits(name, spacing, problem.value.dtype)
     if torch.compiler.is_compiling() and (kind != "given" or implicit):  # which follows no decisions by values
@@ -227,10 +226,10 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
         return name
     if kind != "uniform" and method.only_uniform:
         raise InvalidArgumentError(f"grid must be 'uniform' for method {name!r}, got {kind!r}; pass n_steps=")
-    if kind == "adaptive" and not method.adaptive:
+    if kind == "adaptive":
         raise InvalidArgumentError(
-            f"grid must be 'given', 'uniform' or 'graded' for method {name!r}, got 'adaptive'; "
-            f"pass grid='given' to take t itself, or n_steps="
+            f"grid must be 'uniform', 'graded' or 'given' for method {name!r}, got 'adaptive'; "
+            f"pass n_steps=, or leave out method= for the default, which chooses its own steps"
         )
     largest = largest_order(problem.orders)
     if largest is not None and largest > method.largest_order:
@@ -246,12 +245,13 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
     return name
 
 
-# The states, the nodes, how these were found, and what takes the steps again, for other elapsed times [M], increasing.
-_Walked = tuple[torch.Tensor, Grid, FoundGrid | None, Callable[[torch.Tensor], torch.Tensor]]
+# The states, the nodes, how many steps were tried in vain for them, and what takes the steps again, for other elapsed
+# times [M], increasing.
+_Walked = tuple[torch.Tensor, Grid, int, Callable[[torch.Tensor], torch.Tensor]]
 
 
 def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
-    found, outputs, count = None, None, count_for(request.spacing)
+    found, n_rejected, outputs, count = None, 0, None, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
     if request.spacing.kind == "adaptive":
         outputs = None if torch.is_grad_enabled() or being_transformed() else request.elapsed
@@ -259,7 +259,7 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
         search = PanelSearch(
             request.problem, count, request.times, request.clock, request.spacing, outputs, sensitive=sensitive
         )
-        found = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
+        found, n_rejected = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
         request.problem.max_evaluations = math.inf
         guesses = search.guesses
     elif not being_transformed():
@@ -274,27 +274,21 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
         return walk(scheme, nodes, elapsed, guesses=guesses, checkpoint=rare["checkpoint"])
 
     states = again(request.elapsed) if outputs is None else torch.stack(search.states)
-    return states, nodes, found, again
+    return states, nodes, n_rejected, again
 
 
 def _by_steps(kind: type[Method] | type[Exponential], request: _Request, rare: dict[str, Any]) -> _Walked:
     method = kind(request.problem, rare["corrections"], rare["linear"])
     if isinstance(method, Exponential):
-        nodes = request.grid(None)
+        nodes = request.grid()
         states = method.states(nodes)
         Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
-        return interpolated(states, nodes, request.elapsed), nodes, None, partial(interpolated, states, nodes)
-    problem, spacing = request.problem, request.spacing
-    found = None
-    if spacing.kind == "adaptive":
-        search = StepSearch(method, request.times[0].detach(), request.clock, request.outputs[-1], spacing)
-        found = find_grid(search, request.pieces, request.outputs, spacing.max_step)
-        problem.max_evaluations = math.inf
-    nodes = request.grid(found)
-    whole = spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
+        return interpolated(states, nodes, request.elapsed), nodes, 0, partial(interpolated, states, nodes)
+    nodes = request.grid()
+    whole = request.spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
 
     def again(elapsed: torch.Tensor | None) -> torch.Tensor:
         steps = steps_for(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
         return walked(steps, None if elapsed is None else Wanted.on(nodes, elapsed), checkpoint=rare["checkpoint"])
 
-    return again(None if whole else request.elapsed), nodes, found, again
+    return again(None if whole else request.elapsed), nodes, 0, again

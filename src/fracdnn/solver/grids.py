@@ -33,32 +33,15 @@ Tolerance: TypeAlias = float | torch.Tensor | tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal.
-
-    After the nodes `restarts`, where func has jumped, steps continue nothing.
-    """
+    """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal."""
 
     elapsed: torch.Tensor
     clock: torch.Tensor
     step: torch.Tensor | None = None
-    restarts: frozenset[int] = frozenset()
 
     @property
     def n_steps(self) -> int:
         return len(self.elapsed) - 1
-
-
-@dataclass(frozen=True)
-class FoundGrid:
-    """Nodes as shares of the pieces they lie in, and how many steps were tried in vain.
-
-    `restarts` are the nodes after which a step knows nothing of those before.
-    """
-
-    pieces: torch.Tensor
-    shares: torch.Tensor
-    restarts: frozenset[int]
-    n_rejected: int
 
 
 def graded_mesh(T: float, n: int, grading: float = 1.0) -> torch.Tensor:
@@ -175,18 +158,15 @@ _RULES: dict[str, tuple[tuple[str, ...], Any, Callable[..., Any]]] = {
 
 
 def make_grid(
-    spacing: Spacing, times: torch.Tensor, clock: torch.Tensor, orders: torch.Tensor, found: FoundGrid | None
+    spacing: Spacing, times: torch.Tensor, clock: torch.Tensor, orders: torch.Tensor, found: torch.Tensor | None
 ) -> Grid:
-    """The grid from the first to the last time, or, where it is adaptive, the one that was found."""
+    """The grid from the first to the last time; where it is adaptive, of the nodes that were found, from 0 on."""
     if spacing.kind == "given":
         elapsed = times - times[0]
         return Grid(elapsed, clock, elapsed[-1] / (len(times) - 1) if is_uniform(times, clock.dtype) else None)
     if found is not None:
-        # Between breakpoints, which are constants when t moves, nodes are shares of the time.
-        ends = anchors(spacing, times) - times[0]
-        begin = ends[found.pieces]
-        elapsed = begin + (ends[found.pieces + 1] - begin) * found.shares.to(times.device)
-        return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), restarts=found.restarts)
+        elapsed = moved(found, anchors(spacing, times)[1:] - times[0])
+        return Grid(elapsed, (times[0] + elapsed).to(clock.dtype))
     count, grading = _count_of_steps(times, spacing), spacing.grading or 1.0
     if spacing.kind == "graded" and spacing.grading is None:
         # Slopes behave like t^order at 0, and second order is kept there by nodes like j^(2/order).
@@ -195,6 +175,18 @@ def make_grid(
     span = times[-1] - times[0]
     elapsed = span * graded_mesh(1.0, count, grading).to(times.device)
     return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), span / count if grading == 1.0 else None)
+
+
+def moved(nodes: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:
+    """Nodes [..., P + 1] from 0 on, each at its share of the time between the stops [..., K + 1] around it.
+
+    So nodes move with first and last time, while breakpoints are constants.
+    """
+    ends = torch.cat([torch.zeros_like(stops[..., :1]), stops], dim=-1)
+    place = torch.searchsorted(stops.detach(), nodes).clip(max=stops.shape[-1] - 1)
+    begin, end = ends.gather(-1, place), ends.gather(-1, place + 1)
+    shares = (nodes - begin.detach()) / (end - begin).detach()
+    return torch.where(shares == 1.0, end, begin + shares * (end - begin))
 
 
 def anchors(spacing: Spacing, times: torch.Tensor) -> torch.Tensor:

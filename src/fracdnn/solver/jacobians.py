@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError
-from fracdnn.solver.convergence import component_sizes
+from fracdnn.solver.arrays import component_sizes
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
@@ -83,14 +83,6 @@ class Products:
         with torch.inference_mode(False):
             (along,) = torch.autograd.grad(self._back, self._cotangent, direction.clone().to(self._back), True)
         return along
-
-
-def slopes_along(problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor) -> torch.Tensor | None:
-    """Func's derivatives along the states [G, S, d] themselves, of the same shape; None where it has none."""
-    try:
-        return Products(problem, clock, states).of_states
-    except InvalidArgumentError:  # it does not look at the state, or has no second derivatives, or is a checkpoint
-        return None
 
 
 def pulled_back(slopes: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:

@@ -1,16 +1,24 @@
-"""The matrix of a Newton step, I − W J, for a Jacobian at each point of a system; see `coupled`."""
+"""The matrix of a Newton step, I − W J, for a Jacobian at each point of a system, and the derivatives of a solution.
+
+An iteration is not differentiated: by the implicit function theorem one more step from the solution, attached to the
+graph, has the solution's first derivatives as its own; see `coupled`.
+"""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from fracdnn.solver.arrays import Array, as_kind, as_tensor, library
-from fracdnn.solver.convergence import component_sizes, sizes
-from fracdnn.solver.implicit import attached
-from fracdnn.solver.jacobians import slopes_with_jacobians
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, component_sizes, library, sizes
+from fracdnn.solver.convergence import solved_linear
+from fracdnn.solver.jacobians import slopes_with_jacobians, unhooked
 from fracdnn.solver.problem import Problem
+from fracdnn.tracing import being_transformed
+
+Function = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Dense:
@@ -27,10 +35,8 @@ class Dense:
 
     @staticmethod
     def jacobians(solver: Any, clock: tuple[torch.Tensor, ...], states: Array) -> tuple[Array, Array]:
-        if isinstance(states, torch.Tensor):
-            return slopes_with_jacobians(solver.problem, clock, states)
         found = slopes_with_jacobians(solver.problem, clock, as_tensor(states, solver.problem.value.dtype))
-        return found[0].double().numpy(), found[1].double().numpy()
+        return found if isinstance(states, torch.Tensor) else (as_numpy(found[0]), as_numpy(found[1]))
 
     def solve(self, values: Array) -> Array:
         """(I − W J)⁻¹ of values [G, S, d]."""
@@ -94,3 +100,74 @@ def attached_slopes(
         return by_points(unit * found, residual).reshape(slopes.shape)
 
     return attached(step, slopes)
+
+
+def attached(step: Function, solution: torch.Tensor) -> torch.Tensor:
+    """A solution less Newton's step there, which has its first derivatives; of a second such step, the second ones."""
+    once = solution - step(solution)
+    return once - step(once) if being_transformed() else _OnceDifferentiable.apply(once)
+
+
+class _OnceDifferentiable(torch.autograd.Function):
+    """The same; its second derivatives would not be those of the solution."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise InvalidArgumentError(
+                "create_graph must be False in the backward pass of an implicit method, got True; "
+                "pass method='adams' and n_steps= for second derivatives, or use torch.func"
+            )
+        return cotangent
+
+
+def attached_by_iteration(
+    image: torch.Tensor,
+    solution: torch.Tensor,
+    function: Function,
+    max_iterations: int,
+    error: Callable[[float], Exception],
+    about: Function | None = None,
+) -> torch.Tensor:
+    """A fixed point's image, attached to the graph, given the derivatives of the fixed point itself.
+
+    A hook completes its cotangent to λ = cotangent + Jᵀ λ, with the Jacobian J of `function`, the map without a graph;
+    `about` is (1 − Jᵀ)⁻¹ but for small differences, where there is such a function.
+    """
+    if not image.requires_grad:
+        return image
+
+    def completed(cotangent: torch.Tensor | None) -> torch.Tensor | None:
+        if cotangent is None:
+            return None
+        # Made here, so that nothing is held between the passes.
+        with torch.enable_grad(), unhooked():
+            at = solution.detach().requires_grad_()
+            value = function(at)
+        if not value.requires_grad:
+            return cotangent
+
+        def less_pulled(adjoint: torch.Tensor) -> torch.Tensor:
+            (back,) = torch.autograd.grad(value, at, adjoint, retain_graph=True, allow_unused=True)
+            return adjoint if back is None else adjoint - back
+
+        with torch.no_grad():
+            # In units of each component, so that the residual of a large cotangent does not hide that of a small one.
+            unit = component_sizes(solution)
+
+            def closer(x: torch.Tensor) -> torch.Tensor:
+                return x if about is None else unit * about(x / unit)
+
+            whole, left = solved_linear(
+                lambda x: unit * less_pulled(closer(x) / unit), unit * cotangent, max_iterations
+            )
+            if whole is None:
+                raise error(left)
+            return closer(whole) / unit
+
+    image.register_hook(completed)
+    return _OnceDifferentiable.apply(image)

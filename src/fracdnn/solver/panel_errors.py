@@ -1,25 +1,31 @@
-"""What panels miss: tails of their polynomials, jumps, and what func does before their first point.
+"""What a search allows panels to miss, and what they do: tails of their polynomials, jumps, and what func does before
+their first point.
 
 Times are numbers of the scheme's kind of arrays, or [B, 1] where each sample has its own.
 """
 
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from fracdnn.caputo.weights import gamma
-from fracdnn.solver.arrays import Array, as_kind, cast, library, norm
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.solver.arrays import Array, as_kind, cast, library, norm, sizes
 from fracdnn.solver.collocation import Memory, Panel, PanelScheme
-from fracdnn.solver.convergence import sizes
-from fracdnn.solver.jacobians import slopes_along
-from fracdnn.solver.search import JUMP_CAUTION, Fading, Tolerances
+from fracdnn.solver.jacobians import Products
 
+SAFETY, SHRINK = 0.9, 0.2
+GROWTH = 3.0  # of a panel, at most
+FIRST_SHRINK = 1e-3  # of a first panel, which may have to become much shorter
+FIRST_STEP = 0.02  # in lengths of the piece, where nothing better is known
+MOST_SPENT = 5.0  # tolerances that may be left of errors at the next output, by estimate
+FORGETTING = 0.75  # the power of time with which errors count up to the first output
+JUMP_CAUTION = 500.0  # what estimates of errors next to a jump are short of, at most
+_ENOUGH = 3e-3  # of the tolerance, for iterates
 # Of the first panel: in times that its slope would take to undo the state, and in spans.
 _FIRST, _SHORTEST_FIRST, _LONGEST_FIRST = 0.45, 1e-3, 0.1
-_ENOUGH = 3e-3  # of the tolerance, for iterates
 # What the tails of Legendre coefficients become in the solution: they oscillate, so that little of their integral is
 # left; and memory keeps more of a state's error than the state itself. Measured on the problems of docs/solver.md.
 _OF_SLOPES, _OF_STATES = 0.02, 4.0
@@ -37,39 +43,48 @@ STEEPEST = 0.98  # the one from which it is taken for not integrable
 _RATIO, _COUNT, _ROUNDING = 8.0, 7, 1e-9
 
 
-@dataclass
-class Enough:
-    """Which change of states [G, S, d] is small enough for iterates, by tolerances and by a goal; [G, d]."""
+@dataclass(frozen=True)
+class Fading:
+    """How much an error of a panel counts; of samples, each is [B, 1].
 
-    tolerances: Tolerances
-    rounding: float
-    goal: Array | None = None
+    The `factor` is for errors all over it, `wait` the time until the next output, and `part` what is left of an error
+    of slopes that miss a jump on this panel alone.
+    """
 
-    def __call__(self, states: Array) -> Array:
-        allowed = self.tolerances.scale(states)
-        if self.goal is not None:
-            allowed = library(states).minimum(allowed, as_kind(self.goal, states))
-        return library(states).maximum(_ENOUGH * allowed, self.rounding * sizes(states))
+    factor: Array = 1.0
+    wait: Array = math.inf
+    part: Array = 1.0
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """Absolute and relative, [G, d] or such that they broadcast against that."""
+
+    atol: torch.Tensor
+    rtol: torch.Tensor
+
+    def scale(self, states: Array) -> Array:
+        """The error allowed for states [G, S, d] of these sizes; [G, d], of their kind."""
+        if isinstance(states, torch.Tensor):
+            allowed = self.atol + self.rtol * abs(states).amax(1)
+        else:
+            allowed = self.atol.numpy() + self.rtol.numpy() * abs(states).max(1)
+        return allowed.clip(min=sys.float_info.min)  # not 0 where atol is: a component that is 0 has no error
+
+    def enough(self, states: Array, rounding: float, goal: Array | None = None) -> Array:
+        """Which change of states [G, S, d] is small enough for iterates, with a goal for the error as well; [G, d]."""
+        allowed, of = self.scale(states), library(states)
+        if goal is not None:
+            allowed = of.minimum(allowed, as_kind(goal, states))
+        return of.maximum(_ENOUGH * allowed, rounding * sizes(states))
 
 
 class PanelErrors:
-    """Estimates for the panels of a search, [G, d]; `after` says what states become of a residual of the last system.
+    """Estimates for the panels of a search, [G, d]. With `sensitive`, derivatives are to be as good as states."""
 
-    With `sensitive`, derivatives are to be as good as states.
-    """
-
-    def __init__(
-        self,
-        scheme: PanelScheme,
-        tolerances: Tolerances,
-        span: Array,
-        after: Callable[[Array], Array],
-        *,
-        sensitive: bool,
-    ) -> None:
+    def __init__(self, scheme: PanelScheme, tolerances: Tolerances, span: Array, *, sensitive: bool) -> None:
         orders, value = scheme.problem.orders.detach().unsqueeze(-1), scheme.own_kind(scheme.problem.value.detach())
-        self._scheme, self._tolerances, self._span, self._after = scheme, tolerances, span, after
-        self._sensitive = sensitive
+        self._scheme, self._tolerances, self._span, self._sensitive = scheme, tolerances, span, sensitive
         self.orders = scheme.own_kind(orders)
         # The integral of the kernel over the whole span: what an error of the slope can become in the solution.
         self._mass = span**self.orders / scheme.own_kind(gamma(orders + 1.0))
@@ -79,6 +94,7 @@ class PanelErrors:
         self.allowed = self.largest  # the error, of the panel tried last
         # What is left, at the next output, of the error of the panel tried last, and of those taken so far.
         self.left = self.spent = self.reach
+        self.misfit: Array | None = None  # what polynomials miss of slopes, on the panel tried last
         self.steepness = self.reach  # the power of 1/t with which func grows to a start
 
     def first_times(self, span: Array) -> Array:
@@ -99,7 +115,6 @@ class PanelErrors:
         self,
         memory: Memory,
         panel: Panel,
-        tails: Array,
         fading: Fading,
         *,
         first: Array,
@@ -111,12 +126,12 @@ class PanelErrors:
     ) -> Array:
         """Errors of a panel in tolerances, infinite or NaN where they cannot be told.
 
-        `tails` are what its polynomials miss of slopes and states, `since` is the time from the last start to its own.
-        Errors that are `unstable` do not fade, they grow. `counts` are the samples that matter.
+        `since` is the time from the last start to its own. Errors that are `unstable` do not fade, they grow. `counts`
+        are the samples that matter.
         """
         of = library(panel.states)
         gap = abs(cast(self._scheme.to_begin, panel.states) @ panel.states - memory.state[:, None])[:, 0]
-        error, broken = self._of_polynomials(memory, panel, tails, fading, gap, first, noise)
+        error, broken = self._of_polynomials(memory, panel, fading, gap, first, noise)
         factor, wait = of.where(unstable, 1.0, fading.factor), of.where(unstable, 0.0, fading.wait)
         error, largest = factor * error + moving, sizes(panel.states)
         self.reached = of.maximum(self.largest, largest)
@@ -141,7 +156,7 @@ class PanelErrors:
         return of.maximum(error / scale, broken / (_MOST_BROKEN * sizes(panel.states) + _BROKEN_TOLERANCES * scale))
 
     def _of_polynomials(
-        self, memory: Memory, panel: Panel, tails: Array, fading: Fading, gap: Array, first: Array, noise: Array | None
+        self, memory: Memory, panel: Panel, fading: Fading, gap: Array, first: Array, noise: Array | None
     ) -> tuple[Array, Array]:
         """What they miss inside of a panel and next to the one before, and how far states do not go on from there.
 
@@ -151,7 +166,9 @@ class PanelErrors:
         share, kept = length / self._span, self.kept(fading.wait, length)
         # Where old errors die out, that of a state is the one of its own interpolation; where they grow, at the end.
         grown = ((self._span - panel.begin) / length) ** (orders - 1.0).clip(min=0.0)
-        error = of.minimum(fading.part * _OF_SLOPES * self._mass * tails[0], _OF_STATES * grown * tails[1])
+        self.misfit, of_states = scheme.tails(panel)
+        of_slopes = self.misfit if noise is None else of.where(self.misfit <= noise, 0.0, self.misfit)
+        error = of.minimum(fading.part * _OF_SLOPES * self._mass * of_slopes, _OF_STATES * grown * of_states)
         broken = 0.0 * gap
         if memory.slopes is not None:
             # Where func jumps on the panel, states do not go on however short it is; but memory forgets them.
@@ -208,7 +225,7 @@ class PanelErrors:
         # As it is seen from the points, then as the equations make it of that, which is less in a stiff system.
         distances = of.maximum(scheme.points.places * length, interval)[..., None] / length[..., None]
         seen = missed[:, None] * cast(distances ** (orders - 1.0)[..., None], missed)
-        at_end = abs(self._after(seen))[:, -1]
+        at_end = abs(scheme.after(seen))[:, -1]
         distance = of.where(orders > 1.0, self._span, of.maximum(of.minimum(wait, self._span), length))
         found = at_end * self._mass * orders * (distance / self._span) ** (orders - 1.0) / self._span
         return found, steepness
@@ -220,12 +237,13 @@ class PanelErrors:
         """
         scheme = self._scheme
         clock = scheme.clock(panel.begin + panel.length * scheme.points.places)
-        along = slopes_along(scheme.problem, clock, scheme.tensor(panel.states))
-        if along is None:
+        try:
+            along = Products(scheme.problem, clock, scheme.tensor(panel.states)).of_states
+        except InvalidArgumentError:  # func does not look at the state, or has no second derivatives
             return 0.0 * self._mass
         missed = self._mass * scheme.points.tail(scheme.own_kind(along))
         missed = cast(library(missed).where(abs(missed) < math.inf, missed, 0.0), panel.states)
-        return _OF_SLOPES * abs(self._after(missed[:, None] + 0.0 * panel.states))[:, -1]
+        return _OF_SLOPES * abs(scheme.after(missed[:, None] + 0.0 * panel.states))[:, -1]
 
 
 def _missed_integral(times: Array, slopes: Array, taken: Array) -> tuple[Array, Array]:

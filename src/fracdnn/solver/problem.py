@@ -38,7 +38,7 @@ class Problem:
         self.follower: Any = func if getattr(func, "follows_panels", False) else None
         self.n_evaluations = 0
         self.max_evaluations = math.inf
-        self.pattern: Any = None  # of func's Jacobian: a sparse one, and whether no entry is missing
+        self.pattern: Any = None  # of func's Jacobian: one with all entries that were found so far
         self.noise: tuple[float, str] | None = None  # as a part of func's values, and when
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
         kind = self.value.device.type

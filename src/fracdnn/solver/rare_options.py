@@ -74,15 +74,13 @@ def refuse_batched(options: dict[str, Any], name: str) -> None:
 
 def check_digits(method: str, spacing: Spacing, dtype: torch.dtype) -> None:
     """Equations of implicit methods are solved to rounding, by factors that torch has for float32 and float64 only."""
-    implicit = method == "collocation" or METHODS[method].implicit
-    adaptive, smallest = spacing.kind == "adaptive", 4.0 * torch.finfo(dtype).eps
-    if dtype not in COMPRESS_TOLS and (implicit or adaptive):
-        what = f"method {method!r}" if implicit else "an adaptive grid"
+    smallest = 4.0 * torch.finfo(dtype).eps
+    if dtype not in COMPRESS_TOLS and (method == "collocation" or METHODS[method].implicit):
         raise InvalidArgumentError(
-            f"y0 must be float32 or float64 for {what}, got {dtype}; convert it with .float() and let func compute in "
-            f"{dtype} inside, or pass method='adams' and n_steps="
+            f"y0 must be float32 or float64 for method {method!r}, got {dtype}; convert it with .float() and let func "
+            f"compute in {dtype} inside, or pass method='adams' and n_steps="
         )
-    if adaptive and spacing.smallest_rtol < smallest:
+    if spacing.kind == "adaptive" and spacing.smallest_rtol < smallest:
         raise InvalidArgumentError(
             f"rtol must be at least {smallest:.1e} for {dtype}, got {spacing.smallest_rtol}; "
             f"use a larger one, or a state of more digits"

@@ -18,10 +18,8 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
-from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import as_numpy
-from fracdnn.solver.convergence import sizes
-from fracdnn.solver.implicit import solved_linear
+from fracdnn.solver.arrays import as_numpy, sizes
+from fracdnn.solver.convergence import solved_linear
 from fracdnn.solver.jacobians import Products, pulled_back, unhooked
 from fracdnn.solver.problem import Problem
 
@@ -30,7 +28,6 @@ _ALONE = 1000  # components up to which threads do not pay
 _BUCKETS, _ROUNDS = 32, 12  # of rows that are added up, and draws of them
 _BATCH = 2**24  # numbers of directions at once
 _WHOLE = 0.02  # of a number that is taken for whole
-_MOVED = 1e-2  # of a state, to see where the Jacobian is not 0
 _SMALL = 1e-10  # of the largest entry, below which one is left out
 _LOPSIDED = 0.5  # part of the entries without one across the diagonal, from which a matrix is not nearly symmetric
 _FULL = 0.2  # part of a matrix that is not 0, from which it is dense
@@ -76,10 +73,8 @@ class Krylov(OnePoint):
         def less(x: torch.Tensor) -> torch.Tensor:
             return x - self.weights @ self.jacobian(unit * x) / unit
 
-        try:
-            return unit * solved_linear(less, values / unit, _MOST, lambda _: NotConvergedError(""), _PART)
-        except NotConvergedError:
-            return math.nan * values
+        found, _ = solved_linear(less, values / unit, _MOST, _PART)
+        return math.nan * values if found is None else unit * found
 
     def transposed(self) -> None:
         """Left to the caller."""
@@ -97,7 +92,7 @@ class Shifted(OnePoint):
     """For weights W [1, S, S] and a Jacobian J [n, n]."""
 
     def __init__(self, weights: torch.Tensor, jacobian: Any) -> None:
-        eigenvalues, vectors = np.linalg.eig(as_numpy(weights[0].cpu()))
+        eigenvalues, vectors = np.linalg.eig(as_numpy(weights[0]))
         chosen = eigenvalues.imag >= 0.0  # the others are conjugates
         self._out = (vectors * np.where(eigenvalues.imag > 0.0, 2.0, 1.0))[:, chosen]
         self._in = np.linalg.inv(vectors)[chosen]
@@ -110,7 +105,7 @@ class Shifted(OnePoint):
         """(I − W ⊗ J)⁻¹ of values [1, S, n], or its transpose."""
         first, last = (self._out.T, self._in.T) if transposed else (self._in, self._out)
         with np.errstate(all="ignore"):  # what is not finite is no solution
-            parts = first @ values[0].detach().cpu().double().numpy()
+            parts = first @ as_numpy(values[0])
             parts = np.stack(self._each(lambda solver, part: solver(part, transposed), self._solvers, parts))
         return torch.from_numpy((last @ parts).real[None]).to(values)
 
@@ -133,7 +128,7 @@ class Shifted(OnePoint):
 
 @np.errstate(all="ignore")
 def _by_points(matrix: Any, values: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy((matrix @ values[0].cpu().double().numpy().T).T[None]).to(values)
+    return torch.from_numpy((matrix @ as_numpy(values[0]).T).T[None]).to(values)
 
 
 def _solver(jacobian: Any, shift: complex) -> Callable[[np.ndarray, bool], np.ndarray]:
@@ -159,55 +154,30 @@ def _ordering(jacobian: Any) -> dict[str, Any]:
 
 def jacobian_at(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> Any:
     """Func's derivative by the state [1, n], as an array, or as a sparse matrix; None where it is large and full."""
-    n = state.numel()
+    n, known = state.numel(), problem.pattern
     with torch.inference_mode(False), torch.enable_grad(), unhooked():
-        pulled = _pulled(problem, time, state)
-        if pulled is None:
+        at = state.detach().clone().requires_grad_()
+        slope = problem.packed_slope(time.detach().clone(), at)
+        if not slope.requires_grad:
             return scipy.sparse.csr_array((n, n))
-        found = None if n <= _DENSE else _by_pattern(problem, time, state, pulled)
-        if n > _DENSE and found is None:
-            found = sparse_matrix(pulled, n)
-        if n > _MOST_DENSE and (found is None or found.nnz > _FULL * n * n):
+        times = partial(_rows_times, slope, at)
+        found = None if known is None else _of_pattern(times, known)
+        if found is not None:
+            return found
+        found = sparse_matrix(times, n) if n > _DENSE else None
+        if found is not None and found.nnz <= _FULL * n * n:
+            # Entries that are 0 at one state may not be at another.
+            problem.pattern = found.tocsc() if known is None else (abs(known) + abs(found)).tocsc()
+            return found
+        if n > _MOST_DENSE:
             return None
-        if found is None or found.nnz > _FULL * n * n:
-            eye = np.eye(n)
-            found = np.concatenate([pulled(eye[rows]) for rows in _batches(n, n)])
-        elif n > _DENSE and problem.pattern is None:
-            problem.pattern = found.tocsc(), False
-    return found
-
-
-def _pulled(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> Callable[[np.ndarray], np.ndarray] | None:
-    """What multiplies rows with func's derivative by the state; None where it does not depend on it."""
-    at = state.detach().clone().requires_grad_()
-    slope = problem.packed_slope(time.detach().clone(), at)
-    return partial(_rows_times, slope, at) if slope.requires_grad else None
-
-
-def _by_pattern(
-    problem: Problem, time: torch.Tensor, state: torch.Tensor, pulled: Callable[[np.ndarray], np.ndarray]
-) -> Any:
-    """The Jacobian, where its entries are those of one that was found before; None else.
-
-    Entries that were 0 there are found once, at a state that is moved.
-    """
-    if problem.pattern is None:
-        return None
-    pattern, is_whole = problem.pattern
-    found = _of_pattern(pulled, pattern)
-    if found is None and not is_whole:
-        unit = state.abs() + state.abs().mean()
-        random = torch.rand(state.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        others = _pulled(problem, time, state + _MOVED * unit * (0.5 + random).to(state))
-        more = None if others is None else sparse_matrix(others, state.numel())
-        problem.pattern = (pattern if more is None else (abs(pattern) + abs(more)).tocsc()), True
-        found = _of_pattern(pulled, problem.pattern[0])
-    return found
+        eye = np.eye(n)
+        return np.concatenate([times(eye[rows]) for rows in _batches(n, n)])
 
 
 def _rows_times(slope: torch.Tensor, at: torch.Tensor, rows: np.ndarray) -> np.ndarray:
     found = pulled_back(slope, at, torch.from_numpy(rows).to(slope).unsqueeze(1))
-    return np.zeros_like(rows) if found is None else found[:, 0].cpu().double().numpy()
+    return np.zeros_like(rows) if found is None else as_numpy(found[:, 0])
 
 
 def _batches(count: int, n: int) -> list[slice]:

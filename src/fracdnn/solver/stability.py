@@ -113,10 +113,10 @@ class Stability:
         remedies = []
         if self._problem.value.numel() <= DENSE:
             remedies.append(
-                "the implicit method='bdf2' with n_steps=, or no steps at all for those of the solver"
+                "the implicit method='bdf2' with n_steps=, or neither method nor steps, for the default"
                 if bool((self._problem.orders.detach() > 1.0).any())
                 else "the implicit method='trapezoidal' with the same steps (below order 1 better with "
-                "grid='graded'), or 'bdf2' with n_steps=, or no steps at all for those of the solver"
+                "grid='graded'), or 'bdf2' with n_steps=, or neither method nor steps, for the default"
             )
         count = math.ceil(float(self._grid.elapsed.detach()[-1]) / longest) if longest > 0.0 else _MOST_STEPS + 1
         if count <= _MOST_STEPS:

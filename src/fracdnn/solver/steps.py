@@ -88,8 +88,7 @@ class Steps:
             return [None] * (end - begin)
         lengths = self.grid.elapsed[max(begin - 1, 0) : end + 1].diff()
         ratios = (1.0 + lengths[1:] / lengths[:-1]).to(self.method.problem.value.dtype)
-        reaches = [*([] if begin else [None]), *self._one_by_one(ratios.unsqueeze(0))]
-        return [None if n in self.grid.restarts else reach for n, reach in enumerate(reaches, begin)]
+        return [*([] if begin else [None]), *self._one_by_one(ratios.unsqueeze(0))]
 
     def _one_by_one(self, weights: torch.Tensor) -> Sequence[Any]:
         """[G, K]: on a tape as Python numbers where nobody loses by it, else as tensors that multiply states."""

@@ -153,22 +153,6 @@ def draw_chosen(random):
     return Case("chosen", order=order, span=some_span(random), given=given, **common(random))
 
 
-def draw_chosen_by_steps(random):
-    """The step methods on adaptive grids, which need mild problems and mild tolerances."""
-    case = draw_chosen(random)
-    method = random.choice(["adams", "pece", "trapezoidal", "euler"])
-    given = {
-        **case.given,
-        "stiff": [min(k, 3.0) for k in case.given["stiff"]],
-        "cubic": [min(k, 1.0) for k in case.given["cubic"]],
-    }
-    if method == "euler":  # of first order: too slow for errors relative to a start at 0
-        given["first"] = [1.0] * len(given["first"])
-    options = common(random, precise=3.3 if method == "euler" else 5)
-    order = max(0.3, case.order) if isinstance(case.order, float) else tuple(max(0.3, p) for p in case.order)
-    return Case("chosen", order=order, span=case.span, method=method, given=given, **options)
-
-
 def draw_cubic(random):
     given = {"rate": log_uniform(random, -1, 8), "linear": log_uniform(random, -2, 1), "scales": scales(random, 2)}
     return Case("cubic at order 1", order=1.0, span=some_span(random), given=given, **common(random))

@@ -38,7 +38,7 @@ class Stage:
     number: int
     time: torch.Tensor  # as func sees it
     last_time: torch.Tensor
-    reach: Any  # 1 + step / the one before: how far node n lies from node n − 2, in steps before; None after a jump
+    reach: Any  # 1 + step / the one before: how far node n lies from node n − 2, in steps before; None for the first
     sums: Sequence[torch.Tensor]  # [groups, components] for each rule, over the nodes before
     newest: Sequence[Any]  # [groups, 1] for each rule: the weight of node n itself
 
@@ -49,7 +49,6 @@ class Scheme:
     name: ClassVar[str]
     implicit: ClassVar[bool] = False
     largest_order: ClassVar[float] = 2.0
-    adaptive: ClassVar[bool] = True
     only_uniform: ClassVar[bool] = False
     corrected: ClassVar[bool] = False  # a prediction is
     packs = True  # whether nodes hold states packed, rather than as func takes them
@@ -80,8 +79,8 @@ class Method(Scheme, ABC):
         super().__init__(problem, corrections)
         self.stages = CoupledSolver(problem, MAX_ITERATIONS)
 
-    def rules(self, grid: Grid | None) -> list[Rule]:
-        """The rules whose sums it needs, on a grid that is known or, None, on one yet to be found."""
+    def rules(self, grid: Grid) -> list[Rule]:
+        """The rules whose sums it needs on a grid."""
         return [kind(self.problem.orders) for kind in self.rule_kinds]
 
     @abstractmethod

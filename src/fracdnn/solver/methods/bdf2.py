@@ -29,11 +29,10 @@ class Bdf2(Method):
 
     name = "bdf2"
     implicit = True
-    adaptive = False
     only_uniform = True
 
-    def rules(self, grid: Grid | None) -> list[Rule]:
-        if grid is None or grid.step is None:
+    def rules(self, grid: Grid) -> list[Rule]:
+        if grid.step is None:
             raise AssertionError("bdf2 needs a uniform grid")
         rule = Bdf2Rule(self.problem.orders, grid.step, grid.n_steps)
         self._grid = grid

@@ -34,7 +34,6 @@ class Exponential(Scheme):
     """
 
     name = "exponential"
-    adaptive = False
     only_uniform = True
     corrected = True
 

@@ -20,10 +20,9 @@ from fracdnn.solver.rules import DifferenceRule, Rule
 
 class _L1(Method):
     largest_order = 1.0
-    adaptive = False
     of_slopes = False
 
-    def rules(self, grid: Grid | None) -> list[Rule]:
+    def rules(self, grid: Grid) -> list[Rule]:
         return [DifferenceRule(1.0 - self.problem.orders)]
 
     def first(self, time: torch.Tensor) -> Node:

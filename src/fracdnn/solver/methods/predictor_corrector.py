@@ -15,7 +15,7 @@ class PredictorCorrector(Method):
     """Node n is what the first rule's sum predicts, corrected `corrections` times with the last one's.
 
     `continued`: the predicting sum goes on to node n itself, for which the slopes are continued in a straight line.
-    Where there is no line to continue, at the start and after a jump, the node is corrected once more.
+    The first node has no line to continue, and is corrected once more.
     """
 
     def step(self, stage: Stage, last: Node, before: Node) -> Node:
