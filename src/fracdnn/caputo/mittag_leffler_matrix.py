@@ -4,11 +4,14 @@ With eigenvectors V of condition below 10⁵, f(A) = V f(Λ) V⁻¹ and its deri
 
     L(A, E) = V (D ∘ (V⁻¹ E V)) V⁻¹,   D_ij = (f(λ_i) − f(λ_j)) / (λ_i − λ_j)   (Daleckii and Krein)
 
-where D_ij is a mean of f' between eigenvalues that are close. Other matrices, defective ones among them, go through
-`schur_parlett`, and L(A, E) is the corner of f([[A, E], [0, A]]). Both are linear in f, so the derivatives by α and β
-are the same formulas for ∂f/∂α and ∂f/∂β. The adjoint of L(A, ·) is L(Aᴴ, ·).
+where D_ij is a mean of f' between eigenvalues that are close. Other matrices, defective ones among them, are means of
+such with other eigenvalues: with a Schur form A = Q T Qᴴ and any diagonal matrix R, f(Q (T + ωR) Qᴴ) is an entire
+function of ω, so that its mean over roots of unity is f(A), to rounding where f varies little over R. Both f(A) and
+L(A, E) are linear in f, so the derivatives by α and β are the same formulas for ∂f/∂α and ∂f/∂β. The adjoint of
+L(A, ·) is L(Aᴴ, ·).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +19,13 @@ import numpy as np
 import torch
 
 from fracdnn.caputo.mittag_leffler import evaluate
-from fracdnn.caputo.schur_parlett import Scalar, schur_parlett
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.validation import check_numbers, check_one_order, check_positive_tensor
 
+Scalar = Callable[[torch.Tensor], torch.Tensor]
 _WORST_CONDITION = 1e5
+# Roots of −1, which meet no real number; and every fourth of them, by which f is judged.
+_ROOTS = 32
 
 
 def mittag_leffler_matrix(
@@ -33,12 +38,10 @@ def mittag_leffler_matrix(
     scale=t**order)` times t^(β−1). dtype and device as A's; computed in float64.
 
     Error against mpmath, relative to the largest entry: 1e-14 for small matrices, normal, not normal or defective;
-    1e-12 for eigenvalues from −10⁴ to −10⁻². Badly conditioned eigenvectors cost up to five digits, and more where
-    they are given up for a chain of close eigenvalues that is longer than its distance from 0.
+    1e-12 for eigenvalues from −10⁴ to −10⁻². Badly conditioned eigenvectors cost up to five digits.
 
     Differentiable once in A, scale, order and beta: `backward`, forward mode, `torch.func`. Cost for each scale: n
-    scalar values (90 µs each), twice that again for the derivative; 64 to 200 values for a cluster of eigenvalues
-    without eigenvectors, whose derivative takes a Schur form of [2n, 2n] for each scale.
+    scalar values (90 µs each), twice that again for the derivative; 32 times as much without good eigenvectors.
     """
     matrices = check_numbers(A, "A")
     if matrices.dim() < 2 or matrices.shape[-1] != matrices.shape[-2] or not matrices.shape[-1]:
@@ -84,7 +87,10 @@ class _MatrixFunction(_OneByOne):
 
     @staticmethod
     def forward(scaled, matrices, scales, alpha, beta, by):
-        return _value(matrices, scales, _slope(alpha, beta, by) if by else lambda z: evaluate(z, alpha, beta))
+        function = _slope(alpha, beta, by) if by else lambda z: evaluate(z, alpha, beta)
+        return _by_eigenvectors(
+            matrices, scales, function, lambda z, v, inverse, _: (v * function(z).unsqueeze(-2)) @ inverse
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -121,17 +127,10 @@ class _Derivative(_OneByOne):
 
     @staticmethod
     def forward(matrices, scales, directions, alpha, beta):
-        values, vectors, inverses, good = _eigen(matrices)
-        quotients = _quotients(scales[:, None] * values.unsqueeze(1), alpha, beta)
-        vectors, inverses = vectors.unsqueeze(1), inverses.unsqueeze(1)
-        result = vectors @ (quotients * (inverses @ directions @ vectors)) @ inverses
-        n, one = matrices.shape[-1], torch.ones_like(scales[:1])
-        for at in torch.nonzero(~good).flatten().tolist():
-            for number, scale in enumerate(scales):
-                doubled = torch.block_diag(scale * matrices[at], scale * matrices[at])
-                doubled[:n, n:] = directions[at, number]
-                result[at, number] = schur_parlett(doubled, one, lambda z: evaluate(z, alpha, beta))[0, :n, n:]
-        return result
+        def along(z, v, inverse, direction):
+            return v @ (_quotients(z, alpha, beta) * (inverse @ direction @ v)) @ inverse
+
+        return _by_eigenvectors(matrices, scales, lambda z: evaluate(z, alpha, beta), along, directions)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -166,24 +165,52 @@ def _slope(alpha: torch.Tensor, beta: torch.Tensor, number: int) -> Scalar:
     return slope
 
 
-def _eigen(matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Eigenvalues [b, n], eigenvectors and their inverses, and whether these are well conditioned [b]."""
+def _by_eigenvectors(
+    matrices: torch.Tensor,
+    scales: torch.Tensor,
+    function: Scalar,
+    compute: Callable[..., torch.Tensor],
+    directions: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`compute(values, V, V⁻¹, directions)` of scale·A for each scale, [b, t, n, n]; see the top of this file."""
     if bool((matrices == matrices.mH).all()):
         values, vectors = torch.linalg.eigh(matrices)
-        return values.to(matrices.dtype), vectors, vectors.mH, torch.ones_like(matrices[:, 0, 0].real, dtype=torch.bool)
-    values, vectors = torch.linalg.eig(matrices)
-    good = torch.linalg.cond(vectors) < _WORST_CONDITION
-    vectors = torch.where(good[:, None, None], vectors, torch.eye(matrices.shape[-1], dtype=matrices.dtype))
-    return values, vectors, torch.linalg.inv(vectors), good
-
-
-def _value(matrices: torch.Tensor, scales: torch.Tensor, function: Scalar) -> torch.Tensor:
-    values, vectors, inverses, good = _eigen(matrices)
-    diagonal = function(scales[:, None] * values.unsqueeze(1))
-    result = (vectors.unsqueeze(1) * diagonal.unsqueeze(-2)) @ inverses.unsqueeze(1)
+        inverses, good = vectors.mH, torch.ones(len(matrices), dtype=torch.bool)
+    else:
+        values, vectors = torch.linalg.eig(matrices)
+        good = torch.linalg.cond(vectors) < _WORST_CONDITION
+        vectors = torch.where(good[:, None, None], vectors, torch.eye(matrices.shape[-1], dtype=matrices.dtype))
+        inverses = torch.linalg.inv(vectors)
+    scaled = scales[:, None] * values.unsqueeze(1)
+    result = compute(scaled, vectors.unsqueeze(1), inverses.unsqueeze(1), directions)
     for at in torch.nonzero(~good).flatten().tolist():
-        result[at] = schur_parlett(matrices[at], scales, function)
+        near = _near(matrices[at], scales, function)
+        own = None if directions is None else directions[at].unsqueeze(1)
+        values, vectors = torch.linalg.eig(near)
+        result[at] = compute(values, vectors, torch.linalg.inv(vectors), own).mean(1)
     return result
+
+
+def _near(matrix: torch.Tensor, scales: torch.Tensor, function: Scalar) -> torch.Tensor:
+    """Matrices [t, ω, n, n] around scale·A that have eigenvectors, and over whose mean f is that of scale·A."""
+    from scipy.linalg import schur  # would add a fifth to the time that importing fracdnn takes
+
+    form, vectors = (
+        torch.from_numpy(each) for each in schur(matrix.detach().resolve_conj().cpu().numpy(), output="complex")
+    )
+    roots = torch.exp(2j * math.pi / _ROOTS * (torch.arange(_ROOTS, dtype=torch.float64) + 0.5))
+    triangle = scales.detach().cpu()[:, None, None] * form
+    values = triangle.diagonal(dim1=-2, dim2=-1)
+    middle, radius = function(values).abs(), 0.3 * (values.abs() + 1.0)
+    for _ in range(16):  # as far as f grows little
+        around = function(values[..., None] + radius[..., None] * roots[::4])
+        wild = around.abs().amax(-1) > 8.0 * middle
+        if not bool(wild.any()):
+            break
+        radius = torch.where(wild, 0.5 * radius, radius)
+    shares = torch.arange(1, len(form) + 1, dtype=torch.float64) / len(form)  # different ones for equal eigenvalues
+    moved = triangle.unsqueeze(1) + torch.diag_embed(roots[:, None] * (radius * shares).unsqueeze(1))
+    return (vectors @ moved @ vectors.mH).to(matrix.device)
 
 
 def _quotients(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:

@@ -15,15 +15,14 @@ from fracdnn.solver.adaptive import SMALLEST, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import FoundGrid, Grid, Spacing, anchors, increasing_times, make_grid
-from fracdnn.solver.march import Wanted, interpolated, walked
-from fracdnn.solver.methods import METHODS, Exponential, Method
+from fracdnn.solver.march import Wanted, walked
+from fracdnn.solver.methods import METHODS, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
 from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
 from fracdnn.solver.search import Piece
 from fracdnn.solver.solution import DenseOutput, Solution, allows_nan, solved_as_far, without_autocast
-from fracdnn.solver.stability import Stability
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
@@ -68,11 +67,10 @@ def fdeint(
     `options` holds what is rarely needed, by name:
 
     - "step_size": the longest step, in place of `n_steps`; "max_step": the longest of an adaptive grid; "grading": g of
-      a graded grid, (j/N)^g, 2/order below order 1 unless given. "corrections": how often "adams", "pece" and
-      "exponential" correct their prediction, 1.
+      a graded grid, (j/N)^g, 2/order below order 1 unless given. "corrections": how often "adams" and "pece" correct
+      their prediction, 1.
     - "breakpoints": times at which func jumps: steps end there, and func is evaluated as the left limit. "slope": that
-      of y0 for orders above 1, like y0 or one number. "linear": a matrix A [d, d] on the state's last dimension, for
-      d_t^order u = A u + func(t, u) with a stiff A, which "exponential" integrates exactly, on a uniform grid.
+      of y0 for orders above 1, like y0 or one number.
     - "compress": False sums over all pairs of nodes; "auto" and True sum far nodes through modes, to the relative
       "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time. "checkpoint": True computes parts of the forward pass
       again in the backward pass: memory like √N instead of N.
@@ -202,16 +200,11 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
 def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[str, Any]) -> str:
     """The name of one that can run."""
     check_choice(name, "method", ("auto", "collocation", *METHODS))
-    linear, corrections, kind = rare["linear"], rare["corrections"], spacing.kind
+    corrections, kind = rare["corrections"], spacing.kind
     if name == "auto":
-        name = "exponential" if linear is not None else "collocation" if kind == "adaptive" else "adams"
+        name = "collocation" if kind == "adaptive" else "adams"
     method = METHODS.get(name)  # None: panels, which can do all but correct a prediction
     implicit = method is None or method.implicit
-    if linear is not None and name != "exponential":
-        raise InvalidArgumentError(
-            f"linear must not be given for method {name!r}, got a {type(linear).__name__}; "
-            f"add its product to func, or pass method='exponential'"
-        )
     if corrections > 1 and not (method and method.corrected):
         raise InvalidArgumentError(
             f"corrections must be 1 for method {name!r}, which corrects no prediction, got {corrections}; "
@@ -225,8 +218,6 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
         )
     if method is None:
         return name
-    if kind != "uniform" and method.only_uniform:
-        raise InvalidArgumentError(f"grid must be 'uniform' for method {name!r}, got {kind!r}; pass n_steps=")
     if kind == "adaptive" and not method.adaptive:
         raise InvalidArgumentError(
             f"grid must be 'given', 'uniform' or 'graded' for method {name!r}, got 'adaptive'; "
@@ -237,11 +228,6 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
         raise InvalidArgumentError(
             f"order must not exceed {method.largest_order:g} for method {name!r}, got {largest:g}; "
             f"use 'collocation', 'adams' or 'trapezoidal'"
-        )
-    if name == "exponential" and (rare["checkpoint"] or rare["compress"] is True):
-        raise InvalidArgumentError(
-            f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
-            f"{rare['checkpoint']} and {rare['compress']!r}; leave them out"
         )
     return name
 
@@ -277,13 +263,8 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
     return states, nodes, found, again
 
 
-def _by_steps(kind: type[Method] | type[Exponential], request: _Request, rare: dict[str, Any]) -> _Walked:
-    method = kind(request.problem, rare["corrections"], rare["linear"])
-    if isinstance(method, Exponential):
-        nodes = request.grid(None)
-        states = method.states(nodes)
-        Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
-        return interpolated(states, nodes, request.elapsed), nodes, None, partial(interpolated, states, nodes)
+def _by_steps(kind: type[Method], request: _Request, rare: dict[str, Any]) -> _Walked:
+    method = kind(request.problem, rare["corrections"])
     problem, spacing = request.problem, request.spacing
     found = None
     if spacing.kind == "adaptive":

@@ -53,14 +53,6 @@ class Wanted:
         return range(bisect_right(self.known_from, begin), bisect_right(self.known_from, end))
 
 
-def interpolated(states: torch.Tensor, grid: Grid, elapsed: torch.Tensor) -> torch.Tensor:
-    """At any times, linear between the states at all nodes [N + 1, groups, components]."""
-    left = (torch.searchsorted(grid.elapsed.detach(), elapsed.detach(), right=True) - 1).clamp(0, grid.n_steps - 1)
-    before, after = grid.elapsed[left], grid.elapsed[left + 1]
-    share = ((elapsed - before) / (after - before)).to(states.dtype)[:, None, None]
-    return torch.lerp(states[left], states[left + 1], share)
-
-
 def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> torch.Tensor:
     """The states at the wanted times; [M, groups, components]."""
     walk, blocks = _OutputWalk(steps, wanted), steps.history.blocks()

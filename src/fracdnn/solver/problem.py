@@ -195,7 +195,7 @@ class Problem:
                 raise NotFiniteError(
                     f"the solution is not finite at t = {time_text(clock[begin + number])} (step {begin + number}) in "
                     f"{self.states.describe(bad)}: func gave NaN or infinity on the way there, or the steps are "
-                    f"too long; check func, use smaller steps, or an implicit method such as 'bdf2'"
+                    f"too long; check func, use smaller steps, or the implicit method 'collocation'"
                 )
 
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:

@@ -14,7 +14,7 @@ from fracdnn.validation import check_compress, check_count, check_flag, check_po
 
 # What `fdeint` takes as `options`, with its defaults.
 OPTIONS: dict[str, Any] = {
-    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "linear", "max_evaluations")),
+    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "max_evaluations")),
     **{"corrections": 1, "compress": "auto", "compress_tol": None, "checkpoint": False, "failures": "raise"},
 }
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.

@@ -35,7 +35,7 @@ class StepSearch(Search):
         self._last = method.first(clock[0].detach())
         self._before: Node | None = None
         self._end, self._node, self._last_step = 0.0, self._last, 0.0
-        rules = method.rules(None)
+        rules = method.rules()
         self._held = isinstance(rules[-1], ConstantRule)
         self._history = _GrowingHistory(rules, span)
         self._history.append(0.0, self._last.entry)

@@ -147,7 +147,7 @@ class _RunningSums:
 
 def steps_for(method: Method, grid: Grid, *, exact: bool, tolerance: float) -> Steps:
     """The fastest way that can run."""
-    rules, orders = method.rules(grid), method.problem.orders
+    rules, orders = method.rules(), method.problem.orders
     kind: Any = Steps
     if isinstance(method, PredictorCorrector | L1) and not torch.compiler.is_compiling():
         if not isinstance(method, L1) and not carries_derivative(orders) and bool((orders == 1.0).all()):

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from fracdnn.solver.grids import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
 from fracdnn.solver.rules import DifferenceRule, Rule
 
@@ -23,7 +22,7 @@ class _L1(Method):
     adaptive = False
     of_slopes = False
 
-    def rules(self, grid: Grid | None) -> list[Rule]:
+    def rules(self) -> list[Rule]:
         return [DifferenceRule(1.0 - self.problem.orders)]
 
     def first(self, time: torch.Tensor) -> Node:
