@@ -175,7 +175,8 @@ def _by_eigenvectors(
     """`compute(values, V, V⁻¹, directions)` of scale·A for each scale, [b, t, n, n]; see the top of this file."""
     if bool((matrices == matrices.mH).all()):
         values, vectors = torch.linalg.eigh(matrices)
-        inverses, good = vectors.mH, torch.ones(len(matrices), dtype=torch.bool)
+        values, inverses = values.to(matrices.dtype), vectors.mH
+        good = torch.ones(len(matrices), dtype=torch.bool)
     else:
         values, vectors = torch.linalg.eig(matrices)
         good = torch.linalg.cond(vectors) < _WORST_CONDITION

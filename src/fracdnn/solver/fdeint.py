@@ -22,7 +22,7 @@ from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
 from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
 from fracdnn.solver.search import Piece
-from fracdnn.solver.solution import DenseOutput, Solution, allows_nan, solved_as_far, without_autocast
+from fracdnn.solver.solution import Solution, allows_nan, solved_as_far, without_autocast
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
@@ -192,9 +192,10 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
         least = _FIXED_NOISE.get(problem.value.dtype, 1e-3)
         problem.warn_of_noise(least, "the equations of implicit steps are solved to about that only")
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
-    dense = DenseOutput(problem, request.times, request.clock.dtype, again)
     grid, n_rejected = nodes.clock.detach(), found.n_rejected if found else 0
-    return Solution(states, method, grid, nodes.n_steps, n_rejected, problem.n_evaluations, _again=dense)
+    return Solution(
+        states, method, grid, nodes.n_steps, n_rejected, problem.n_evaluations, _request=request, _again=again
+    )
 
 
 def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[str, Any]) -> str:

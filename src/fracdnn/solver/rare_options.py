@@ -14,8 +14,8 @@ from fracdnn.validation import check_compress, check_count, check_flag, check_po
 
 # What `fdeint` takes as `options`, with its defaults.
 OPTIONS: dict[str, Any] = {
-    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "max_evaluations")),
-    **{"corrections": 1, "compress": "auto", "compress_tol": None, "checkpoint": False, "failures": "raise"},
+    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "compress_tol", "max_evaluations")),
+    **{"corrections": 1, "compress": "auto", "checkpoint": False, "failures": "raise"},
 }
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
 COMPRESS_TOLS = {torch.float64: 1e-12, torch.float32: 1e-7}
