@@ -14,7 +14,7 @@ accuracy. Relative error for t in [shortest, longest], measured for orders 0.02 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -65,9 +65,8 @@ class Modes:
 
     def to(self, device: torch.device) -> "Modes":
         """The same on a device."""
-        tensors = (self.rates, self.quadrature, self.moments_to_weights)
-        rates, quadrature, moments = (each.to(device) for each in tensors)
-        return Modes(rates, quadrature, moments, self.cut, self.top)
+        names = ("rates", "quadrature", "moments_to_weights")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 def kernel_modes(shortest: float, longest: float, tolerance: float) -> Modes:

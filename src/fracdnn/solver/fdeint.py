@@ -22,7 +22,7 @@ from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
 from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
 from fracdnn.solver.search import Piece
-from fracdnn.solver.solution import Solution, allows_nan, solved_as_far, without_autocast
+from fracdnn.solver.solution import Solution, solved_as_far, without_autocast
 from fracdnn.solver.step_search import StepSearch
 from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
@@ -89,7 +89,12 @@ def fdeint(
     elif check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
-    elif allows_nan(rare["failures"], spacing.kind):
+    elif rare["failures"] == "nan":
+        if spacing.kind != "adaptive":
+            raise InvalidArgumentError(
+                f"failures must be 'raise' for grid={spacing.kind!r}, got 'nan'; leave it out, or leave out n_steps, "
+                f"step_size and grid"
+            )
         solution = solved_as_far(build, partial(_solved, method, rare), t, trajectory=trajectory)
     else:
         solution = _solved(method, rare, build(t))

@@ -93,16 +93,16 @@ class MultiTerm:
                 f"initial must hold {self.n_initial} tensors for these orders, {names}, got {len(initial)}; "
                 f"pass as many"
             )
-        initial = tuple(as_state(value, f"initial[{number}]") for number, value in enumerate(initial))
-        for number, value in enumerate(initial):
-            check_state(value, f"initial[{number}]")
-            if not isinstance(value, torch.Tensor) or value.shape != initial[0].shape:
+        values = [check_state(as_state(each, f"initial[{n}]"), f"initial[{n}]") for n, each in enumerate(initial)]
+        shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else "a tuple" for each in values]
+        for number, shape in enumerate(shapes):
+            if shape != shapes[0] or shape == "a tuple":
                 raise InvalidArgumentError(
-                    f"initial[{number}] must be a tensor of the shape of initial[0], {tuple(initial[0].shape)}, got "
-                    f"{tuple(value.shape) if isinstance(value, torch.Tensor) else 'a tuple'}; pass tensors of one shape"
+                    f"initial[{number}] must be a tensor of the shape of initial[0], {shapes[0]}, got {shape}; "
+                    f"pass tensors of one shape"
                 )
-        zero = torch.zeros_like(initial[0])
-        return tuple(initial[int(value)] if value.is_integer() else zero for value in self._chain)
+        zero = torch.zeros_like(values[0])
+        return tuple(values[int(value)] if value.is_integer() else zero for value in self._chain)
 
     def func(self, t: torch.Tensor, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The system's right-hand side, as `fdeint` takes it with `order=equation.order`."""

@@ -235,8 +235,9 @@ def posed_problem(
         largest = largest_order(orders)
     y0 = as_state(y0, "y0")
     name = "slope"
-    if slope is None and (_is_pair(y0) if largest is None else largest > 1.0):
-        if not _is_pair(y0):
+    is_pair = isinstance(y0, tuple | list) and len(y0) == 2
+    if slope is None and (is_pair if largest is None else largest > 1.0):
+        if not is_pair:
             raise InvalidArgumentError(
                 f"y0 must be a pair (value, slope) for an order above 1, got {_kind(y0)}; "
                 f"pass (y0, torch.zeros_like(y0)) or options={{'slope': 0.0}} for a start at rest"
@@ -305,10 +306,6 @@ def largest_order(orders: torch.Tensor) -> float | None:
     return float(orders.detach().max())
 
 
-def _is_pair(y0: Any) -> bool:
-    return isinstance(y0, tuple | list) and len(y0) == 2
-
-
 def _kind(value: Any) -> str:
     return f"a tuple of {len(value)} tensors" if isinstance(value, tuple | list) else f"one {type(value).__name__}"
 
@@ -316,8 +313,7 @@ def _kind(value: Any) -> str:
 def time_text(time: torch.Tensor) -> str:
     """A time in messages; of several, the first and the last."""
     try:
-        if time.dim():
-            return f"{float(time.detach().min()):.6g} … {float(time.detach().max()):.6g}"
-        return f"{float(time.detach()):.6g}"
+        ends = [time.detach().min(), time.detach().max()][: time.dim() + 1]
+        return " … ".join(f"{float(end):.6g}" for end in ends)
     except RuntimeError:  # inside a transformation a time has no number
         return "some time"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError, NotConvergedError, NotFiniteError
-from fracdnn.validation import check_choice, check_numbers, check_times
+from fracdnn.validation import check_numbers, check_times
 
 
 class Status(Enum):
@@ -99,16 +99,6 @@ def of_states(function: Callable[[Any], Any], found: Any) -> Any:
     if isinstance(found, Solution):
         return replace(found, states=function(found.states), _again=None)
     return function(found)
-
-
-def allows_nan(failures: Any, kind: str) -> bool:
-    """Whether NaN stands for what cannot be solved, on this kind of grid."""
-    if failures == "nan" and kind != "adaptive":
-        raise InvalidArgumentError(
-            f"failures must be 'raise' for grid={kind!r}, got 'nan'; leave it out, or leave out n_steps, step_size and "
-            f"grid"
-        )
-    return bool(check_choice(failures, "failures", ("raise", "nan")) == "nan")
 
 
 def solved_as_far(

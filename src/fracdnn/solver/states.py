@@ -1,6 +1,6 @@
 """States of any shape, or tuples of them, as one tensor [groups, components] whose groups have an order each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -135,6 +135,11 @@ def as_state(given: Any, name: str) -> Any:
             raise InvalidArgumentError(f"{name} must be real numbers, got {given!r}; split them into two components")
         return numbers
     return given
+
+
+def each_part(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
+    """Of a tensor, or of those of a tuple."""
+    return tuple(each_part(function, part) for part in state) if isinstance(state, tuple | list) else function(state)
 
 
 def _holds_tensor(given: Any) -> bool:
