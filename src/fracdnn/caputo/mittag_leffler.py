@@ -70,9 +70,6 @@ def mittag_leffler(z: Any, order: float | torch.Tensor, beta: float | torch.Tens
     return array if array.ndim else array[()]
 
 
-_Pole = tuple[torch.Tensor, torch.Tensor]  # its j, and whether its residue is added
-
-
 def evaluate(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
     """E_{α,β}(z), shapes broadcast together; float64 (complex128 for complex z) in and out."""
     # NumPy's: torch's would import SymPy, a second.
@@ -114,8 +111,10 @@ def _log(z: torch.Tensor) -> torch.Tensor:
 
 def _place(
     z: torch.Tensor, log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, list[_Pole]]:
-    """Constants of each z [n]: Re w of the contour, terms of the expansion (−1: the constant term), and both poles."""
+) -> tuple[torch.Tensor, torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Constants of each z [n]: Re w of the contour; terms of the expansion, −1 for the constant term; and for both
+    poles, j and whether its residue is added.
+    """
     # Beyond e^700 a pole is at infinity for any purpose; the bound keeps infinities out of the arithmetic.
     log_radius = (log_z.real / alpha).clamp(max=700.0)
     radius = torch.where(z == 0, 0.0, torch.exp(log_radius))
@@ -202,7 +201,7 @@ def _integral(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, line: to
 
 
 def _residues(
-    log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, poles: list[_Pole]
+    log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, poles: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Real and imaginary part, apart: the sum of two complex tensors turns an infinity into NaN."""
     real, imaginary = torch.zeros_like(log_z.real), torch.zeros_like(log_z.real)

@@ -39,19 +39,12 @@ def linear_weights(order: torch.Tensor, rows: torch.Tensor, nodes: torch.Tensor)
     later = slope - _power(end, exponent) / gamma(exponent + 1.0)
     short = steps < _SHORT * end
     if being_traced() or bool(short.detach().any()):
-        later = torch.where(short, _later_of_short(torch.where(short, end, 1.0), steps, exponent), later)
+        # Where the difference would cancel: τ ∫_0^1 (v + τ(1 − y))^(γ−1) y dy / Γ(γ) by Gauss's rule, to rounding.
+        end, total = torch.where(short, end, 1.0), torch.zeros_like(end)
+        for place, weight in _GAUSS:
+            total = total + weight * place * (end + (1.0 - place) * steps) ** (exponent - 1.0)
+        later = torch.where(short, steps * total * exponent / gamma(exponent + 1.0), later)
     return whole - later, later
-
-
-def _later_of_short(end: torch.Tensor, steps: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """The later node's part of an interval that is short for its distance, where the difference would cancel.
-
-    τ ∫_0^1 (v + τ(1 − y))^(γ−1) y dy / Γ(γ) by Gauss's rule, to rounding.
-    """
-    total = torch.zeros_like(end)
-    for place, weight in _GAUSS:
-        total = total + weight * place * (end + (1.0 - place) * steps) ** (exponent - 1.0)
-    return steps * total * exponent / gamma(exponent + 1.0)
 
 
 def _distances(rows: torch.Tensor, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -20,7 +20,7 @@ from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.problem import Problem, posed_problem, state_like, time_text
 from fracdnn.solver.rare_options import MAX_EVALUATIONS, OPTIONS, rare_options
-from fracdnn.solver.states import State
+from fracdnn.solver.states import State, detached, each_part
 from fracdnn.tracing import being_transformed, versions
 from fracdnn.validation import check_positive, check_positive_tensor, check_times
 
@@ -129,9 +129,9 @@ class DelayedFunction:
         self.expect([time])
         delayed = self._ready[as_number(time)]
         if not torch.is_grad_enabled():
-            delayed = tuple(map(self._layout.detached, delayed))
+            delayed = tuple(map(detached, delayed))
         if being_transformed():
-            return self._func(time, state, *map(self._layout.copied, delayed))
+            return self._func(time, state, *each_part(torch.clone, delayed))
         parts = [part for each in delayed for part in self._layout.parts(each)]
         before = versions(parts)
         slope = self._func(time, state, *delayed)

@@ -216,12 +216,15 @@ class _Solve:
         time = time.expand(size).to(first.device) if self._batched else time[0]
         value = self._event_fn(time, state)
         what = "one number for each sample" if self._batched else "one number"
-        is_tensor = isinstance(value, torch.Tensor)
-        if not is_tensor or value.numel() != size or (self._batched and value.dim() != 1):
+        if not isinstance(value, torch.Tensor):
             raise InvalidArgumentError(
-                f"event_fn must return a tensor of {what}, got "
-                f"{f'shape {tuple(value.shape)}' if is_tensor else type(value).__name__}; return what it computes of "
-                f"t and y, say y[0] - 1, without .item() or float(), and combine several with a product or a minimum"
+                f"event_fn must return a tensor of {what}, got {type(value).__name__}; "
+                f"return what it computes of t and y, say y[0] - 1, without .item() or float()"
+            )
+        if value.numel() != size or (self._batched and value.dim() != 1):
+            raise InvalidArgumentError(
+                f"event_fn must return a tensor of {what}, got shape {tuple(value.shape)}; "
+                f"combine several with a product or a minimum"
             )
         if not value.is_floating_point():
             raise InvalidArgumentError(

@@ -95,11 +95,8 @@ def _solved(below: torch.Tensor, diagonal: torch.Tensor, above: torch.Tensor, ri
         from_above = -above / _shifted(diagonal, -reach, fill=1.0)
         diagonal = diagonal + from_below * _shifted(above, reach) + from_above * _shifted(below, -reach)
         below, above = from_below * _shifted(below, reach), from_above * _shifted(above, -reach)
-        right = (
-            right
-            + _like(from_below, right) * _shifted(right, reach)
-            + _like(from_above, right) * _shifted(right, -reach)
-        )
+        moved = _like(from_below, right) * _shifted(right, reach)
+        right = right + moved + _like(from_above, right) * _shifted(right, -reach)
         reach *= 2
     return right / _like(diagonal, right)
 

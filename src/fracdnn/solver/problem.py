@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
-from fracdnn.solver.states import State, States, as_state, check_state
+from fracdnn.solver.states import State, States, as_state, check_state, detached, each_part
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, versions
 from fracdnn.validation import check_numbers, check_order
 
@@ -115,9 +115,9 @@ class Problem:
         if self._jumps:
             time = self.beside_jump(time)
         if not torch.is_grad_enabled():  # func may take derivatives of its own
-            state = self.states.detached(state) if self.states.is_tuple or state.requires_grad else state
+            state = detached(state) if self.states.is_tuple or state.requires_grad else state
         if transformed:  # where versions cannot be seen
-            return self._checked(self._func(time, self.states.copied(state)), state, time)
+            return self._checked(self._func(time, each_part(torch.clone, state)), state, time)
         # How often tensors were written into, which those made in inference mode do not count. A sum, as it only grows.
         last, of_time = self._returned, time.is_inference() or time._version
         before = sum(versions(state)) if self.states.is_tuple else state.is_inference() or state._version

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError, NotConvergedError, NotFiniteError
+from fracdnn.solver.states import each_part
 from fracdnn.validation import check_numbers, check_times
 
 
@@ -121,9 +122,10 @@ def solved_as_far(
         problem = build(t).problem
         states = problem.states.unpack(problem.value[None])
         found = Solution(states, "collocation", times[:1].detach(), 0, 0, problem.n_evaluations)
-    parts = found.states if isinstance(found.states, tuple) else (found.states,)
     missing = len(elapsed) - max(count, 1)
-    nan = (torch.full_like(part[:1].expand(missing, *part.shape[1:]), math.nan) for part in parts)
-    filled = tuple(torch.cat(pair) for pair in zip(parts, nan, strict=True))
-    filled = filled if trajectory else tuple(part[-1] for part in filled)
-    return replace(found, states=filled if isinstance(found.states, tuple) else filled[0], status=Status.of(error))
+
+    def filled(part: torch.Tensor) -> torch.Tensor:
+        whole = torch.cat([part, torch.full_like(part[:1].expand(missing, *part.shape[1:]), math.nan)])
+        return whole if trajectory else whole[-1]
+
+    return replace(found, states=each_part(filled, found.states), status=Status.of(error))

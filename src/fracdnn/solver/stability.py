@@ -100,9 +100,8 @@ class Stability:
             raise NotConvergedError(self._message(time_text(times[0]), step, longest))
 
     def _message(self, time: str, step: float, longest: float) -> str:
-        remedies = []
-        if self._problem.value.numel() <= DENSE:
-            remedies += ["the implicit method='collocation' with the same steps, or no steps at all, for the solver's"]
+        few = self._problem.value.numel() <= DENSE
+        remedies = ["the implicit method='collocation' with the same steps, or no steps at all"] if few else []
         count = math.ceil(float(self._grid.elapsed.detach()[-1]) / longest) if longest > 0.0 else _MOST_STEPS + 1
         if count <= _MOST_STEPS:
             remedies.append(f"n_steps={count} or more")

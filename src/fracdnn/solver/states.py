@@ -37,14 +37,6 @@ class States:
     def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
         return tuple(state) if self.is_tuple else (state,)
 
-    def copied(self, state: Any) -> Any:
-        return tuple(part.clone() for part in state) if self.is_tuple else state.clone()
-
-    def detached(self, state: Any) -> Any:
-        if self.is_tuple:
-            return tuple(part.detach() if part.requires_grad else part for part in state)
-        return state.detach() if state.requires_grad else state
-
     def pack(self, state: State) -> torch.Tensor:
         parts = self.parts(state)
         if self._is_filled:
@@ -140,6 +132,10 @@ def as_state(given: Any, name: str) -> Any:
 def each_part(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
     """Of a tensor, or of those of a tuple."""
     return tuple(each_part(function, part) for part in state) if isinstance(state, tuple | list) else function(state)
+
+
+def detached(state: Any) -> Any:
+    return each_part(lambda part: part.detach() if part.requires_grad else part, state)
 
 
 def _holds_tensor(given: Any) -> bool:

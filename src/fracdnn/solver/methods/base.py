@@ -16,8 +16,6 @@ from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import LinearRule, Rule
 
-MAX_ITERATIONS = 50  # of implicit steps
-
 
 @dataclass
 class Node:
@@ -59,7 +57,7 @@ class Method(ABC):
 
     def __init__(self, problem: Problem, corrections: int = 1) -> None:
         self.problem, self.corrections = problem, corrections
-        self.stages = CoupledSolver(problem, MAX_ITERATIONS)
+        self.stages = CoupledSolver(problem, 50)
 
     def rules(self) -> list[Rule]:
         return [kind(self.problem.orders) for kind in self.rule_kinds]
