@@ -247,17 +247,17 @@ class _Solve:
         """Why there is no event; one at the start itself does not count."""
         sample, n_checks = int(missing.nonzero()[0]), len(values) - 1
         own, begin, end = values[:, sample].tolist(), float(times[0, sample]), float(times[-1, sample])
-        where = self._of(sample, len(missing))
+        where, remedy = self._of(sample, len(missing)), "pass a later t1 or a larger n_checks"
         if own[0] != 0:
             return (
                 f"event_fn must change its sign between t0 = {begin:g} and t1 = {end:g}, got {own[0]:.3g} and "
-                f"{own[-1]:.3g} there{where}, and no change in {n_checks} checks; pass a later t1 or a larger n_checks"
+                f"{own[-1]:.3g} there{where}, and no change in {n_checks} checks; {remedy}"
             )
         later = f"{own[-1]:.3g} at t1 = {end:g} with no change of sign" if any(own) else "0 at all checks"
         return (
             f"event_fn must change its sign after t0 = {begin:g}, got 0 at t0 itself{where}, where a solution may "
             f"start without that counting as the event, and then {later} ({n_checks} checks); if that is the event, "
-            f"its time is t0; else pass a later t1 or a larger n_checks"
+            f"its time is t0; else {remedy}"
         )
 
 

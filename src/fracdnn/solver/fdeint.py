@@ -139,9 +139,10 @@ class _Request:
     def wants_gradient(self) -> bool:
         """Whether one can be wanted, by what is given and what func returns at the start."""
         problem = self.problem
-        if any(each is not None and each.requires_grad for each in (problem.value, problem.velocity, problem.orders)):
-            return True
-        return bool(problem.packed_slope(self.clock[0].detach(), problem.value).requires_grad)
+        given = (each for each in (problem.value, problem.velocity, problem.orders) if each is not None)
+        return any(each.requires_grad for each in given) or bool(
+            problem.packed_slope(self.clock[0].detach(), problem.value).requires_grad
+        )
 
     @cached_property
     def outputs(self) -> list[float]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
-from fracdnn.solver.states import State, States, as_state, check_state, detached, each_part
+from fracdnn.solver.states import State, States, as_state, check_state, each_part
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, versions
 from fracdnn.validation import check_numbers, check_order
 
@@ -115,7 +115,7 @@ class Problem:
         if self._jumps:
             time = self.beside_jump(time)
         if not torch.is_grad_enabled():  # func may take derivatives of its own
-            state = detached(state) if self.states.is_tuple or state.requires_grad else state
+            state = each_part(torch.Tensor.detach, state) if self.states.is_tuple or state.requires_grad else state
         if transformed:  # where versions cannot be seen
             return self._checked(self._func(time, each_part(torch.clone, state)), state, time)
         # How often tensors were written into, which those made in inference mode do not count. A sum, as it only grows.

@@ -134,10 +134,6 @@ def each_part(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> A
     return tuple(each_part(function, part) for part in state) if isinstance(state, tuple | list) else function(state)
 
 
-def detached(state: Any) -> Any:
-    return each_part(lambda part: part.detach() if part.requires_grad else part, state)
-
-
 def _holds_tensor(given: Any) -> bool:
     return isinstance(given, torch.Tensor) or (
         isinstance(given, tuple | list) and any(_holds_tensor(each) for each in given)

@@ -29,13 +29,11 @@ class Position:
     before: Node  # the first one twice
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        nodes = (each for node in (self.last, self.before) for each in (node.state, node.entry))
-        return (*nodes, self.carry.window, *self.carry.far)
+        return (*self.last, *self.before, self.carry.window, *self.carry.far)
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> "Position":
-        state, entry, state_before, entry_before, window, *far = tensors
-        carry = Carry(self.carry.begin, window, tuple(far))
-        return Position(carry, Node(state, entry), Node(state_before, entry_before))
+        carry = Carry(self.carry.begin, tensors[4], tuple(tensors[5:]))
+        return Position(carry, Node(*tensors[:2]), Node(*tensors[2:4]))
 
 
 class Steps:

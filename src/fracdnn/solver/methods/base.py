@@ -7,7 +7,7 @@ rules over x_0 … x_{n−1} and makes u_n and x_n of them.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -17,8 +17,7 @@ from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import LinearRule, Rule
 
 
-@dataclass
-class Node:
+class Node(NamedTuple):
     """u_n and x_n, at t_n."""
 
     state: torch.Tensor
