@@ -47,7 +47,7 @@ def fdeint_tempered(
         """A state times e^(±λ t), or states at times [T, …]."""
         factor = torch.exp(sign * rate.reshape(()) * (time.to(torch.float64) - times[0]))
         return each_part(
-            lambda part: factor.to(part).reshape(*factor.shape, *(1,) * (part.dim() - factor.dim())) * part, state
+            lambda part: factor.to(part).reshape((*factor.shape, *(1,) * (part.dim() - factor.dim()))) * part, state
         )
 
     found = fdeint(lambda time, v: grown(func(time, grown(v, time, -1.0)), time, 1.0), start, t, order=order, **options)
