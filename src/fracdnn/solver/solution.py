@@ -63,7 +63,8 @@ class Solution:
         one more pass: give all times at once. Tolerances hold from the first time in `t` after the start on: before it,
         steps are only as short as the later states need.
         """
-        return self._request.problem.states.unpack(self._packed(self._times(t, "evaluate")))
+        packed = self._packed(self._times(t, "evaluate"))
+        return self._request.problem.states.unpack(packed)
 
     def derivative(self, t: Any) -> Any:
         """Its derivative of the equation's order, d_t^order u = func(t, u), at times as `evaluate` takes them."""
