@@ -30,7 +30,6 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "ours, adams, graded": ("ours, adams, graded", SKY, "D"),
     "ours, pece": ("ours, pece", "#6C8EBF", "h"),
     "ours, trapezoidal": ("ours, trapezoidal", "#8AA4C8", "s"),
-    "ours, bdf2": ("ours, bdf2", "#B5C7DD", "p"),
     "pycaputo, Euler": ("pycaputo, Euler", "#66B99E", ">"),
     "pycaputo, explicit trapezoidal": ("pycaputo, explicit trapezoidal", ORANGE, ">"),
     "pycaputo, PEC": ("pycaputo, PEC", ORANGE, "<"),

@@ -158,8 +158,7 @@ def settings(name: str, *, backward: bool, quick: bool) -> list[Setting]:
         found += [by_steps("adams, graded", n, method="adams", grid="graded") for n in (*few, 4 * few[-1])]
     found += [by_steps("pece", n, method="pece") for n in few]
     found += [by_steps("trapezoidal", n, method="trapezoidal") for n in few]
-    if not above_one:  # Lubich's rule has orders below 1
-        found += [by_steps("bdf2", n, method="bdf2") for n in few]
+    if not above_one:
         found += [of_pypi(n) for n in pypi_steps]
     if not backward:
         curves = [curve for curve, (_, options) in PYCAPUTO.items() if not large or "source_jac" not in options]

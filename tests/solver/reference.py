@@ -17,8 +17,6 @@ def solve(method, func, value, order, times, slope=None, corrections=1):
     """The states at all nodes, [N + 1, d]."""
     order, times = torch.as_tensor(order, dtype=torch.float64), [float(t) for t in times]
     begin = without_memory(value, slope, order, times[0], times)
-    if method == "bdf2":
-        return iterated(func, begin, times, bdf2_weights(order, times))
     stepper = {"l1": l1, "l1-implicit": l1, "trapezoidal": trapezoidal}.get(method, explicit)
     return torch.stack(stepper(method, func, begin, order, times, corrections))
 
@@ -128,44 +126,6 @@ def iterated(func, begin, times, weights):
         slopes = torch.stack([func(t, state) for t, state in zip(at, states, strict=True)])
         states = start + (weights * slopes).sum(1)
     return states
-
-
-def bdf2_weights(order, times):
-    """h^γ times the coefficients of (3/2 − 2ζ + ζ²/2)^(−γ), plus starting weights; [N + 1, N + 1, d]."""
-    n_nodes, step = len(times), (times[-1] - times[0]) / (len(times) - 1)
-    orders = order.reshape(-1)
-    numbers = orders.tolist()
-    # As many powers as the smallest order has up to 1.
-    count = max(len({round(i + j * o, 9) for i in range(2) for j in range(9) if i + j * o < 1 + 1e-9}) for o in numbers)
-    columns = []
-    for o in orders:
-        coefficients = [torch.tensor(1.5, dtype=torch.float64) ** -o]
-        for n in range(1, n_nodes):
-            first = (-o - (n - 1)) * -2.0 * coefficients[n - 1]
-            second = (-2 * o - (n - 2)) * 0.5 * coefficients[n - 2] if n > 1 else 0.0
-            coefficients.append((first + second) / (1.5 * n))
-        distinct = {round(i + j * o.item(), 9): (i, j) for i in (2, 1, 0) for j in range(8, -1, -1)}
-        powers = [
-            torch.as_tensor(i + j * o) if j else i for i, j in (distinct[key] for key in sorted(distinct)[:count])
-        ]
-        rows = [torch.zeros(n_nodes, dtype=torch.float64)]
-        for n in range(1, n_nodes):
-            plain = torch.stack([coefficients[n - k] if k <= n else 0.0 * o for k in range(n_nodes)])
-            vandermonde = torch.stack([torch.stack([raised(k, p) for k in range(count)]) for p in powers])
-            exact = [n ** (p + o) * gamma(p + 1) / gamma(p + o + 1) for p in powers]
-            by_rule = [sum(plain[k] * raised(k, p) for k in range(n + 1)) for p in powers]
-            missing = torch.stack([e - r for e, r in zip(exact, by_rule, strict=True)])
-            starting = torch.linalg.solve(vandermonde, missing)
-            rows.append(plain + torch.cat([starting, starting.new_zeros(n_nodes - count)]))
-        columns.append(step**o * torch.stack(rows))
-    return torch.stack(columns, dim=-1)
-
-
-def raised(k, power):
-    """k^power, where 0^0 is 1; a tensor."""
-    if k == 0:
-        return torch.tensor(1.0 if isinstance(power, int) and power == 0 else 0.0, dtype=torch.float64)
-    return torch.as_tensor(float(k), dtype=torch.float64) ** power
 
 
 def collocation(func, value, order, nodes, count, slope=None):

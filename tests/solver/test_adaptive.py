@@ -151,7 +151,7 @@ def test_dense_output_is_of_the_methods_order(method, expected):
     assert -np.polyfit(np.log(steps), np.log(errors), 1)[0] > expected - 0.3
 
 
-@pytest.mark.parametrize("method", ["adams", "trapezoidal", "bdf2"])
+@pytest.mark.parametrize("method", ["adams", "trapezoidal"])
 def test_dense_output_between_equal_steps(method):
     """Two-sided, for a smooth solution."""
     problem, steps = parabola(0.5), (32, 64, 128)

@@ -19,12 +19,12 @@ from tests.solver.calls import grouped
 ONE = torch.tensor(1.0, dtype=torch.float64)
 BELOW = {"one order": 0.6, "an order each": (0.6, 0.9)}
 ABOVE = {"above one": 1.6, "below and above one": (0.7, 1.4)}
-STEPPERS = ("adams", "pece", "euler", "trapezoidal", "l1", "l1-implicit", "bdf2")
+STEPPERS = ("adams", "pece", "euler", "trapezoidal", "l1", "l1-implicit")
 CASES = [
     (method, name, grid)
     for method in STEPPERS
     for name in (BELOW if method.startswith("l1") else {**BELOW, **ABOVE})
-    for grid in (("uniform",) if method == "bdf2" else ("uniform", "graded"))
+    for grid in ("uniform", "graded")
 ]
 PANELS = [("collocation", name, grid) for name in {**BELOW, **ABOVE} for grid in ("uniform", "graded")]
 # Every method once by the definition and once, with other orders or another grid, by a Taylor remainder.
@@ -137,7 +137,7 @@ def test_taylor_remainder_of_second_order(method, name, grid):
 
 @pytest.mark.parametrize(("method", "grid"), sorted({(method, grid) for method, _, grid in CASES + PANELS}))
 def test_gradcheck(method, grid):
-    inputs = case("an order each" if method.startswith("l1") or method == "bdf2" else "below and above one")
+    inputs = case("an order each" if method.startswith("l1") else "below and above one")
     n = 2 if method == "collocation" else 4
     assert torch.autograd.gradcheck(lambda *inputs: end(method, grid, n, *inputs), inputs)
 
@@ -164,7 +164,6 @@ def test_gradcheck_by_the_times(method):
         ("trapezoidal", "below and above one", "graded"),
         ("l1", "one order", "uniform"),
         pytest.param("l1-implicit", "an order each", "uniform", marks=pytest.mark.slow),
-        ("bdf2", "one order", "uniform"),
         pytest.param("collocation", "below and above one", "uniform", marks=pytest.mark.slow),
         ("collocation", "one order", "graded"),
     ],
@@ -221,7 +220,6 @@ def test_the_limits_of_the_derivatives_by_rate_and_order():
         pytest.param("pece", "an order each", 3.0, marks=pytest.mark.slow),
         ("euler", "above one", 1.0),
         pytest.param("l1-implicit", "one order", 1.0, marks=pytest.mark.slow),
-        pytest.param("bdf2", "an order each", 1.0, marks=pytest.mark.slow),
     ],
 )
 def test_far_nodes_through_modes(method, name, grading):
@@ -239,7 +237,7 @@ def test_far_nodes_through_modes(method, name, grading):
 
 
 @pytest.mark.parametrize(
-    ("method", "checkpoint"), each_once(["trapezoidal", "l1-implicit", "collocation", "bdf2"], [False, True])
+    ("method", "checkpoint"), each_once(["trapezoidal", "l1-implicit", "collocation"], [False, True])
 )
 def test_large_states_are_many_small_ones(method, checkpoint):
     """Too many components for a dense Jacobian: iterated, with the adjoint's own iteration; so are those with one."""
@@ -248,26 +246,9 @@ def test_large_states_are_many_small_ones(method, checkpoint):
         inputs = case("one order")
         weight, y0, order = inputs
         wide = y0.expand(copies, 2)
-        grid, n = "uniform" if method == "bdf2" else "graded", 3 if method == "collocation" else 8
-        u = end(method, grid, n, weight, wide, order, checkpoint=checkpoint)
+        n = 3 if method == "collocation" else 8
+        u = end(method, "graded", n, weight, wide, order, checkpoint=checkpoint)
         found.append([u[0], *torch.autograd.grad(loss(u.mean(0)), inputs)])
     for other in found[1:]:
         for mine, theirs in zip(found[0], other, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "order",
-    slow_but(
-        [0.499999997, 0.99999999],
-        [0.499, 0.49999, 0.4999999, 0.499999997, 0.5, 0.50001, 0.3333333, 0.99999999, 0.9999],
-    ),
-)
-def test_bdf2_by_an_order_next_to_a_fraction(order):
-    """Powers of its starting weights that all but coincide are taken for one."""
-    learned = torch.tensor(order, dtype=torch.float64, requires_grad=True)
-    u = fdeint(lambda t, u: -2 * u, 1.0, [0.0, 1.0], order=learned, n_steps=400, method="bdf2")[-1]
-    (found,) = torch.autograd.grad(u, learned)
-    at = torch.tensor(order, dtype=torch.float64, requires_grad=True)
-    (right,) = torch.autograd.grad(mittag_leffler(torch.tensor(-2.0, dtype=torch.float64), at), at)
-    torch.testing.assert_close(found, right, rtol=1e-4, atol=0)

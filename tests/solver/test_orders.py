@@ -14,7 +14,7 @@ from tests.solver.calls import grouped
 from tests.solver.problems import LORENZ, charging, oscillator, parabola, power_sum, relaxation
 
 STEPS = (48, 96, 192)
-METHODS = ("collocation", "adams", "pece", "euler", "trapezoidal", "l1", "l1-implicit", "bdf2")
+METHODS = ("collocation", "adams", "pece", "euler", "trapezoidal", "l1", "l1-implicit")
 
 
 def slope_of(errors, steps):
@@ -58,10 +58,6 @@ ORDERS = [
     ("l1-implicit", parabola(0.8), "uniform", 1.2),
     ("l1-implicit", relaxation(4.0), "uniform", 1.0),
     ("l1-implicit", relaxation(4.0), "graded", 1.5),
-    ("bdf2", parabola(0.5), "uniform", 2.0),
-    ("bdf2", relaxation(1.0), "uniform", 2.0),
-    ("bdf2", oscillator(), "uniform", 2.0),
-    ("bdf2", charging(1.8), "uniform", 2.0),
 ]
 
 
@@ -84,8 +80,6 @@ OFTEN = [
         ("trapezoidal", "charging, order 1.8", "uniform"),
         ("l1-implicit", "relaxation, rate 4", "graded"),
         ("l1-implicit", "parabola, order 0.8", "uniform"),
-        ("bdf2", "relaxation, rate 1", "uniform"),
-        ("bdf2", "charging, order 1.8", "uniform"),
     }
 ]
 
@@ -132,9 +126,8 @@ def test_order_of_the_largest_error_on_graded_times(method, grading, expected):
         ("collocation", "uniform", 1.0, 1e-5),
         pytest.param("l1-implicit", "uniform", 1.0, 2e-3, marks=pytest.mark.slow),
         ("l1-implicit", "graded", 1.5, 2e-4),
-        # These keep much of the first step's error, which is of the size of 1 while the solution is 6e-5 at the end.
+        # It keeps much of the first step's error, which is of the size of 1 while the solution is 6e-5 at the end.
         pytest.param("trapezoidal", "uniform", 1.5, 0.5, marks=pytest.mark.slow),
-        ("bdf2", "uniform", 1.5, 0.5),
     ],
 )
 def test_stiff(method, grid, expected, relative):
@@ -203,8 +196,7 @@ def test_collocation_on_grids_that_were_asked_for(grid):
 @pytest.mark.parametrize("method", METHODS)
 def test_components_with_orders_of_their_own_are_separate_solves(method):
     """A tensor of orders, a tuple of tensors with an order each, and scalars one by one."""
-    # "bdf2" gives all components as many starting weights as the smallest order needs: here three.
-    orders = {"l1": (0.4, 0.9), "l1-implicit": (0.4, 0.9), "bdf2": (0.6, 0.7)}.get(method, (0.6, 1.7))
+    orders = {"l1": (0.4, 0.9), "l1-implicit": (0.4, 0.9)}.get(method, (0.6, 1.7))
     rates, starts, slopes = (-1.0, -0.5), (1.0, 2.0), (0.0, -0.5)
     t = torch.linspace(0, 1.5, 5, dtype=torch.float64)
     options = {"method": method, "n_steps": 21}

@@ -10,7 +10,7 @@ from tests.slow import each_once
 from tests.solver.calls import grouped
 
 T = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
-IMPLICIT = ["collocation", "trapezoidal", "bdf2", "l1-implicit"]
+IMPLICIT = ["collocation", "trapezoidal", "l1-implicit"]
 
 
 def decays(t, u):

@@ -23,7 +23,6 @@ EXPLICIT = [
 IMPLICIT = [
     {"method": "trapezoidal", "n_steps": 6},
     {"method": "l1-implicit", "n_steps": 6},
-    {"method": "bdf2", "n_steps": 6},
     {"method": "collocation", "n_steps": 2},
 ]
 ADAPTIVE = [{}]

@@ -33,7 +33,7 @@ def by_definition(
     grid = make_grid(Spacing.from_options(**asked), times, clock, problem.orders, None)
     scheme = METHODS[method](problem, corrections)
     tolerance = 1e-12 if problem.value.dtype == torch.float64 else 1e-7
-    history = History(scheme.rules(grid), grid.elapsed, grid.step, exact=False, tolerance=tolerance)
+    history = History(scheme.rules(), grid.elapsed, grid.step, exact=False, tolerance=tolerance)
     elapsed = times - times[0]
     wanted = None
     if asked["grid"] != "given" or not trajectory:

@@ -20,7 +20,7 @@ the poles is R. Garrappa's (SIAM J. Numer. Anal. 53, 2015).
 
 import math
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,15 +70,6 @@ def mittag_leffler(z: Any, order: float | torch.Tensor, beta: float | torch.Tens
     return array if array.ndim else array[()]
 
 
-class _Contour(NamedTuple):
-    """Constants of each z, of shape [n]."""
-
-    line: torch.Tensor  # Re w
-    n_terms: torch.Tensor  # of the algebraic expansion; −1 for the constant term
-    turns: tuple[torch.Tensor, torch.Tensor]  # j of each pole
-    outside: tuple[torch.Tensor, torch.Tensor]  # whether its residue is added
-
-
 def evaluate(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
     """E_{α,β}(z), shapes broadcast together; float64 (complex128 for complex z) in and out."""
     # NumPy's: torch's would import SymPy, a second.
@@ -93,11 +84,10 @@ def evaluate(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.
 
 def _evaluate(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
     log_z = _log(z)
-    contour = _place(z.detach(), log_z.detach(), alpha.detach(), beta.detach())
-    algebraic, factor = _terms(z, log_z, alpha, beta, contour.n_terms)
-    integral = _integral(z, alpha, beta - contour.n_terms * alpha, contour.line)
-    bounded = algebraic + factor * integral
-    real, imaginary = _residues(log_z, alpha, beta, contour)
+    line, n_terms, poles = _place(z.detach(), log_z.detach(), alpha.detach(), beta.detach())
+    algebraic, factor = _terms(z, log_z, alpha, beta, n_terms)
+    bounded = algebraic + factor * _integral(z, alpha, beta - n_terms * alpha, line)
+    real, imaginary = _residues(log_z, alpha, beta, poles)
     result = bounded.real + real
     if z.is_complex():
         result = torch.complex(result, bounded.imag + imaginary)
@@ -119,7 +109,12 @@ def _log(z: torch.Tensor) -> torch.Tensor:
     return plain + torch.where(near_one, 0.5 * torch.log1p(excess) - plain.detach().real, 0.0)
 
 
-def _place(z: torch.Tensor, log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> _Contour:
+def _place(
+    z: torch.Tensor, log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Constants of each z [n]: Re w of the contour; terms of the expansion, −1 for the constant term; and for both
+    poles, j and whether its residue is added.
+    """
     # Beyond e^700 a pole is at infinity for any purpose; the bound keeps infinities out of the arithmetic.
     log_radius = (log_z.real / alpha).clamp(max=700.0)
     radius = torch.where(z == 0, 0.0, torch.exp(log_radius))
@@ -146,7 +141,7 @@ def _place(z: torch.Tensor, log_z: torch.Tensor, alpha: torch.Tensor, beta: torc
         free = torch.minimum(room, candidate) >= _DISTANCE * (1 - 1e-9)
         closer = (candidate - preferred).abs() < (line - preferred).abs()
         line = torch.where(free & closer, candidate, line)
-    return _Contour(line, n_terms, turns, (lines[0] > line, lines[1] > line))
+    return line, n_terms, [(turn, pole > line) for turn, pole in zip(turns, lines, strict=True)]
 
 
 def _terms(
@@ -206,11 +201,11 @@ def _integral(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, line: to
 
 
 def _residues(
-    log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, contour: _Contour
+    log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, poles: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Real and imaginary part, apart: the sum of two complex tensors turns an infinity into NaN."""
     real, imaginary = torch.zeros_like(log_z.real), torch.zeros_like(log_z.real)
-    for turn, outside in zip(contour.turns, contour.outside, strict=True):
+    for turn, outside in poles:
         log_modulus = torch.where(outside, log_z.real / alpha, 0.0)
         angle = torch.where(outside, (log_z.imag + 2.0 * math.pi * turn) / alpha, 0.0)
         modulus = torch.exp(log_modulus.clamp(max=700.0))

@@ -14,7 +14,7 @@ accuracy. Relative error for t in [shortest, longest], measured for orders 0.02 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -44,7 +44,14 @@ class Modes:
     def weights(self, order: torch.Tensor) -> torch.Tensor:
         """ω [G, K + 1] for orders [G] in [0, 2], such that Σ_i ω_i e^(−s_i t) + ω_K t is the kernel."""
         below = torch.where(order > 1.0, order - 1.0, order)
-        plain = self._below_one(below)
+        exponent = below.unsqueeze(-1)
+        degrees = torch.arange(1, len(self.moments_to_weights), dtype=torch.float64, device=order.device)
+        # ∫_0^1 u^(−γ) P_k(2u − 1) du for Legendre's polynomials, times sin(πγ)/π.
+        ratios = -(exponent + degrees - 1.0) / (degrees + 1.0 - exponent)
+        first = torch.sinc(1.0 - exponent)
+        moments = first * torch.cat([torch.ones_like(first), ratios.cumprod(1)], dim=1) * self.cut ** (1.0 - exponent)
+        sine, beyond = torch.sin(math.pi * exponent) / math.pi, self.rates[len(self.moments_to_weights) :]
+        plain = torch.cat([moments @ self.moments_to_weights.T, sine * self.quadrature * beyond**-exponent], dim=1)
         nothing = torch.zeros_like(plain[:, :1])
         # (1 − e^(−st))/s: a constant less an exponential, and t where s is 0; beyond the last rate the constant alone.
         scaled = plain[:, 1:] / self.rates[1:]
@@ -52,22 +59,10 @@ class Modes:
         integrated = torch.cat([scaled.sum(1, keepdim=True) + tail.unsqueeze(-1), -scaled, plain[:, :1]], dim=1)
         return torch.where((order > 1.0).unsqueeze(-1), integrated, torch.cat([plain, nothing], dim=1))
 
-    def _below_one(self, order: torch.Tensor) -> torch.Tensor:
-        order = order.unsqueeze(-1)
-        degrees = torch.arange(1, len(self.moments_to_weights), dtype=torch.float64, device=order.device)
-        # ∫_0^1 u^(−γ) P_k(2u − 1) du for Legendre's polynomials, times sin(πγ)/π.
-        ratios = -(order + degrees - 1.0) / (degrees + 1.0 - order)
-        first = torch.sinc(1.0 - order)
-        moments = first * torch.cat([torch.ones_like(first), ratios.cumprod(1)], dim=1) * self.cut ** (1.0 - order)
-        sine = torch.sin(math.pi * order) / math.pi
-        beyond = self.rates[len(self.moments_to_weights) :]
-        return torch.cat([moments @ self.moments_to_weights.T, sine * self.quadrature * beyond**-order], dim=1)
-
     def to(self, device: torch.device) -> "Modes":
         """The same on a device."""
-        tensors = (self.rates, self.quadrature, self.moments_to_weights)
-        rates, quadrature, moments = (each.to(device) for each in tensors)
-        return Modes(rates, quadrature, moments, self.cut, self.top)
+        names = ("rates", "quadrature", "moments_to_weights")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 def kernel_modes(shortest: float, longest: float, tolerance: float) -> Modes:

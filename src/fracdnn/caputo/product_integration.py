@@ -14,7 +14,7 @@ far as that time.
 
 import torch
 
-from fracdnn.caputo.weights import gamma
+from fracdnn.caputo.weights import gamma, power, power_difference
 from fracdnn.tracing import being_traced
 
 # Intervals that are so short, in distances, that differences of powers lose more than three digits; and Gauss's rule on
@@ -27,49 +27,26 @@ def constant_weights(order: torch.Tensor, rows: torch.Tensor, nodes: torch.Tenso
     """The weights of values that hold from node to node; orders from 0 on, where only the newest interval counts."""
     begin, end, steps = _distances(rows, nodes)
     exponent = order.view(-1, 1, 1)
-    return _power_difference(begin, end, steps, exponent) / gamma(exponent + 1.0)
+    return power_difference(begin, end, steps, exponent) / gamma(exponent + 1.0)
 
 
 def linear_weights(order: torch.Tensor, rows: torch.Tensor, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The weights of an interval's earlier and later node, between which values are linear."""
     begin, end, steps = _distances(rows, nodes)
     exponent = order.view(-1, 1, 1)
-    whole = _power_difference(begin, end, steps, exponent) / gamma(exponent + 1.0)
-    slope = _power_difference(begin, end, steps, exponent + 1.0) / (steps * gamma(exponent + 2.0))
-    later = slope - _power(end, exponent) / gamma(exponent + 1.0)
+    whole = power_difference(begin, end, steps, exponent) / gamma(exponent + 1.0)
+    slope = power_difference(begin, end, steps, exponent + 1.0) / (steps * gamma(exponent + 2.0))
+    later = slope - power(end, exponent) / gamma(exponent + 1.0)
     short = steps < _SHORT * end
     if being_traced() or bool(short.detach().any()):
-        later = torch.where(short, _later_of_short(torch.where(short, end, 1.0), steps, exponent), later)
+        # Where the difference would cancel: τ ∫_0^1 (v + τ(1 − y))^(γ−1) y dy / Γ(γ) by Gauss's rule, to rounding.
+        end, total = torch.where(short, end, 1.0), torch.zeros_like(end)
+        for place, weight in _GAUSS:
+            total = total + weight * place * (end + (1.0 - place) * steps) ** (exponent - 1.0)
+        later = torch.where(short, steps * total * exponent / gamma(exponent + 1.0), later)
     return whole - later, later
-
-
-def _later_of_short(end: torch.Tensor, steps: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """The later node's part of an interval that is short for its distance, where the difference would cancel.
-
-    τ ∫_0^1 (v + τ(1 − y))^(γ−1) y dy / Γ(γ) by Gauss's rule, to rounding.
-    """
-    total = torch.zeros_like(end)
-    for place, weight in _GAUSS:
-        total = total + weight * place * (end + (1.0 - place) * steps) ** (exponent - 1.0)
-    return steps * total * exponent / gamma(exponent + 1.0)
 
 
 def _distances(rows: torch.Tensor, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     distance = (rows.unsqueeze(-1) - nodes).clamp(min=0.0)
     return distance[:, :-1], distance[:, 1:], nodes.diff()
-
-
-def _power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """0 at 0, whatever the exponent, and with derivatives there."""
-    positive = base > 0
-    return torch.where(positive, torch.where(positive, base, 1.0) ** exponent, 0.0)
-
-
-def _power_difference(
-    larger: torch.Tensor, smaller: torch.Tensor, difference: torch.Tensor, exponent: torch.Tensor
-) -> torch.Tensor:
-    """larger^exponent − smaller^exponent without cancellation, for bases whose difference is known, unless one is 0."""
-    positive = smaller > 0
-    base = torch.where(positive, smaller, 1.0)
-    growth = torch.where(positive, difference, 1.0) / base
-    return torch.where(positive, base**exponent * torch.expm1(exponent * torch.log1p(growth)), _power(larger, exponent))

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from fracdnn.caputo.weights import gamma, lag_increments, power_increments
+from fracdnn.caputo.product_integration import constant_weights
+from fracdnn.caputo.weights import gamma, lag_increments
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.validation import check_choice, check_floating, check_one_order, check_step_size, check_times
 
@@ -43,7 +44,7 @@ def caputo_derivative(
 
     Give `step_size` for equal steps (O(n log² n) time) or increasing times `t` (O(n²) time and memory).
     """
-    return _apply(_derivative, values, order, step_size, t, side)
+    return _apply(values, order, step_size, t, side, integrated=False)
 
 
 def fractional_integral(
@@ -60,10 +61,10 @@ def fractional_integral(
     integrates from t to T. For an order above 1 apply it twice: integrals compose. Arguments as in
     `caputo_derivative`.
     """
-    return _apply(_integral, values, order, step_size, t, side)
+    return _apply(values, order, step_size, t, side, integrated=True)
 
 
-def _apply(operator, samples, order, step_size, t, side):
+def _apply(samples, order, step_size, t, side, *, integrated):
     order = check_one_order(order)
     check_choice(side, "side", ("left", "right"))
     values = _as_tensor(samples)
@@ -72,23 +73,14 @@ def _apply(operator, samples, order, step_size, t, side):
     order, times = order.to(values.device), times.to(values.device)
     if side == "right":
         working, times = working.flip(0), (times[-1] - times).flip(0)
-    result = operator(working, times, order, uniform)
+    result = _slope_sum(working, times, 1.0 + order if integrated else 1.0 - order, uniform)
+    if integrated:
+        start = working[:1] * _along_first((times[1:] - times[0]) ** order, working) / gamma(1.0 + order)
+        result = result + torch.cat([torch.zeros_like(working[:1]), start])
+    elif float(order.detach()) == 1.0:
+        result = torch.cat([result[1:2], result[1:]])
     result = (result.flip(0) if side == "right" else result).to(values.dtype)
     return result.detach().numpy().astype(samples.dtype) if isinstance(samples, np.ndarray) else result
-
-
-def _derivative(values: torch.Tensor, times: torch.Tensor, order: torch.Tensor, uniform: bool) -> torch.Tensor:
-    result = _slope_sum(values, times, 1.0 - order, uniform)
-    if float(order.detach()) == 1.0:
-        result = torch.cat([result[1:2], result[1:]])
-    return result
-
-
-def _integral(values: torch.Tensor, times: torch.Tensor, order: torch.Tensor, uniform: bool) -> torch.Tensor:
-    elapsed = _along_first((times[1:] - times[0]) ** order, values)
-    constant = values[:1] * elapsed / gamma(1.0 + order)
-    slopes = _slope_sum(values, times, 1.0 + order, uniform)
-    return slopes + torch.cat([torch.zeros_like(values[:1]), constant])
 
 
 def _slope_sum(values: torch.Tensor, times: torch.Tensor, exponent: torch.Tensor, uniform: bool) -> torch.Tensor:
@@ -97,10 +89,10 @@ def _slope_sum(values: torch.Tensor, times: torch.Tensor, exponent: torch.Tensor
     slopes = (values.diff(dim=0) / _along_first(steps, values)).reshape(steps.numel(), -1)
     if uniform and slopes.shape[0] > _DIRECT_SAMPLES and slopes.numel():
         step = (times[-1] - times[0]) / steps.numel()
-        sums = _causal_convolution(step**exponent * lag_increments(exponent, steps.numel()), slopes)
+        kernel = step**exponent * lag_increments(exponent, steps.numel()) / gamma(1.0 + exponent)
+        sums = _causal_convolution(kernel, slopes)
     else:
-        sums = power_increments(steps, times[1:].unsqueeze(-1) - times[1:], exponent) @ slopes
-    sums = sums / gamma(1.0 + exponent)
+        sums = constant_weights(exponent.reshape(1), times[1:], times)[0] @ slopes
     return torch.cat([torch.zeros_like(values[:1]), sums.reshape(values[1:].shape)])
 
 

@@ -164,7 +164,9 @@ def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
 def _grid_weights(order: torch.Tensor, steps: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
     _check_orders(order, steps.numel())
     row_order = order.unsqueeze(-1) if order.dim() else order
-    weights = power_increments(steps, distance, 1.0 - row_order) / steps * steps.unsqueeze(-1) ** row_order
+    newest = steps.unsqueeze(-1)
+    increments = power_difference(newest, distance.clamp(min=0.0), steps, 1.0 - row_order).tril()
+    weights = increments / steps * newest**row_order
     # τ^order / τ · τ^p is 1 up to rounding; as a constant it is exact, and has the right gradient: none.
     return torch.where(torch.eye(steps.numel(), dtype=torch.bool, device=weights.device), 1.0, weights)
 
@@ -191,17 +193,24 @@ def _differences_of_columns(weights: torch.Tensor) -> torch.Tensor:
     return torch.cat([weights[:, :1], weights.diff(dim=-1)], dim=-1).tril()
 
 
-def power_increments(steps: torch.Tensor, distance: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """(t_j − t_{k−1})^exponent − (t_j − t_k)^exponent for 1 ≤ k ≤ j ≤ N, lower triangular [N, N].
+def power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """0 at 0, whatever the exponent, and with derivatives there."""
+    positive = base > 0
+    return torch.where(positive, torch.where(positive, base, 1.0) ** exponent, 0.0)
 
-    From steps τ_k and distances d = t_j − t_k, as d^e · expm1(e · log1p(τ_k/d)), which does not cancel for old k. The
-    kernel of both the L1 derivative (exponent 1 − order) and the product-trapezoidal integral (exponent 1 + order).
+
+def power_difference(
+    larger: torch.Tensor, smaller: torch.Tensor, difference: torch.Tensor, exponent: torch.Tensor
+) -> torch.Tensor:
+    """larger^exponent − smaller^exponent without cancellation, for bases whose difference is known, unless one is 0.
+
+    As smaller^e · expm1(e · log1p(difference/smaller)). The kernel of both the L1 derivative (exponent 1 − order) and
+    the product-trapezoidal integral (exponent 1 + order).
     """
-    below = torch.ones_like(distance, dtype=torch.bool).tril(-1)
-    distance = torch.where(below, distance, 1.0)
-    older = distance**exponent * torch.expm1(exponent * torch.log1p(steps / distance))
-    newest = (steps.unsqueeze(-1) ** exponent).expand_as(distance)
-    return torch.where(below, older, newest).tril()
+    positive = smaller > 0
+    base = torch.where(positive, smaller, 1.0)
+    growth = torch.where(positive, difference, 1.0) / base
+    return torch.where(positive, base**exponent * torch.expm1(exponent * torch.log1p(growth)), power(larger, exponent))
 
 
 def _check_orders(order: torch.Tensor, n_rows: int) -> None:

@@ -25,9 +25,9 @@ from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, Problem, posed_problem
 from fracdnn.solver.rare_options import check_digits, most_evaluations
 from fracdnn.solver.solution import Solution, Status
-from fracdnn.solver.states import as_state
+from fracdnn.solver.states import as_state, each_part
 from fracdnn.tracing import Mapping
-from fracdnn.validation import check_choice, check_numbers, check_order, check_times
+from fracdnn.validation import check_numbers, check_order, check_times
 
 _SHORTEST = 1e-7  # of panels found together, in times until the first output
 _OF_RTOL = 1e-4  # that a sum over modes may be wrong by
@@ -81,20 +81,17 @@ def solve_mapped(
     """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself."""
     options = dict(zip(("rtol", "atol", "options", "trajectory"), rest, strict=True))
     times = t if isinstance(t, torch.Tensor) and t.is_floating_point() else check_numbers(t, "t")
-    start, times, orders = _each(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
+    start, times, orders = each_part(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
     with mapping.left() as inner:
 
         def of_all(time: torch.Tensor, state: Any) -> Any:
             with inner.entered():
-                return _each(inner.whole, func(inner.mapped(time), _each(inner.mapped, state)))
+                return each_part(inner.whole, func(inner.mapped(time), each_part(inner.mapped, state)))
 
         found = solve(of_all, start, times, order=orders, batched=True, info=True, **options)
-    return replace(found, states=_each(partial(mapping.mapped, dim=1 if options["trajectory"] else 0), found.states))
-
-
-def _each(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
-    """Of a tensor, or of those of a tuple."""
-    return tuple(_each(function, part) for part in state) if isinstance(state, tuple | list) else function(state)
+    return replace(
+        found, states=each_part(partial(mapping.mapped, dim=1 if options["trajectory"] else 0), found.states)
+    )
 
 
 def solve_batched(
@@ -108,7 +105,6 @@ def solve_batched(
     trajectory: bool,
 ) -> Solution:
     """As `fdeint` says, which is `solve_one`, for samples alone."""
-    check_choice(rare["failures"], "failures", ("raise", "nan"))
     batch = _checked(func, y0, t, order, spacing, rare["slope"], trajectory)
     problem = batch.problem
     check_digits("collocation", spacing, problem.value.dtype)

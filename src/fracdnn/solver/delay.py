@@ -20,7 +20,7 @@ from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.problem import Problem, posed_problem, state_like, time_text
 from fracdnn.solver.rare_options import MAX_EVALUATIONS, OPTIONS, rare_options
-from fracdnn.solver.states import State
+from fracdnn.solver.states import State, each_part
 from fracdnn.tracing import being_transformed, versions
 from fracdnn.validation import check_positive, check_positive_tensor, check_times
 
@@ -31,7 +31,6 @@ _NARROWEST = 2e-9  # time between two of them, in spans
 _SHORTEST = 1e-5  # delay, in spans
 _PER_PANEL = 200  # calls of func that are allowed for each panel of the shortest delay
 _NAMES = ("max_step", "breakpoints", "slope", "compress", "compress_tol", "max_evaluations", "failures")
-_OPTIONS = {name: OPTIONS[name] for name in _NAMES}
 
 
 def fdeint_delay(
@@ -63,7 +62,7 @@ def fdeint_delay(
     times = check_times(t)
     lags = [lag.to(times.device) for lag in _checked_delays(delays)]
     _check_call(func, len(lags))
-    rare = rare_options(options, _OPTIONS, " for fdeint_delay", "leave it out")
+    rare = rare_options(options, {name: OPTIONS[name] for name in _NAMES}, " for fdeint_delay", "leave it out")
     span, shortest = float((times[-1] - times[0]).detach()), min(as_number(lag) for lag in lags)
     if shortest < _SHORTEST * span:
         raise InvalidArgumentError(
@@ -129,9 +128,9 @@ class DelayedFunction:
         self.expect([time])
         delayed = self._ready[as_number(time)]
         if not torch.is_grad_enabled():
-            delayed = tuple(map(self._layout.detached, delayed))
+            delayed = each_part(torch.Tensor.detach, delayed)
         if being_transformed():
-            return self._func(time, state, *map(self._layout.copied, delayed))
+            return self._func(time, state, *each_part(torch.clone, delayed))
         parts = [part for each in delayed for part in self._layout.parts(each)]
         before = versions(parts)
         slope = self._func(time, state, *delayed)

@@ -15,7 +15,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.fdeint import fdeint
-from fracdnn.solver.solution import Solution
+from fracdnn.solver.states import each_part
 from fracdnn.tracing import being_traced
 from fracdnn.validation import check_count, check_flag
 
@@ -26,7 +26,6 @@ _AROUND = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _MAX_ROUNDS = 20
 _MARGIN = 1e-3  # of a bracket, that is left at its ends
 _APART = 4.0 * torch.finfo(torch.float64).eps  # of times, by which those that are looked at differ at least
-_NOT_HERE = ("t", "trajectory")
 
 
 def fdeint_event(
@@ -66,7 +65,13 @@ def fdeint_event(
             "func must not be traced in fdeint_event, got a call inside of torch.compile or torch.func; "
             "find the event outside of it"
         )
-    _check_options(options)
+    for name in ("t", "trajectory"):
+        if name in options:
+            raise InvalidArgumentError(f"{name} must not be given to fdeint_event, got {options[name]!r}; leave it out")
+    if options.get("grid") == "given":
+        raise InvalidArgumentError(
+            "grid must not be 'given' for fdeint_event, which has no times, got 'given'; pass n_steps= or leave it out"
+        )
     check_flag(info, "info")
     batched = check_flag(options.get("batched", False), "batched")
     begin, end = torch.broadcast_tensors(_times(t0, "t0", batched=batched), _times(t1, "t1", batched=batched).detach())
@@ -86,8 +91,10 @@ def fdeint_event(
         moved = time - value / solve.slope(time, bracket)
         time = bracket.inside(moved.detach()) + (moved - moved.detach())
         (state,) = solve.at(time[None], bracket)
-    time, state = bracket.marked(time), solve.parts(bracket.marked, state)
-    return time if batched else time[0], solve.solution(state) if info else state
+    time, state = bracket.marked(time), each_part(bracket.marked, state)
+    if info:
+        state = replace(solve.last, states=state, n_evaluations=solve.n_evaluations)
+    return time if batched else time[0], state
 
 
 @dataclass(frozen=True)
@@ -122,8 +129,7 @@ class _Solve:
 
     def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event_fn: Event, options: dict[str, Any]) -> None:
         self._func, self._y0, self._begin, self._event_fn, self._options = func, y0, begin, event_fn, options
-        self._n_evaluations = 0
-        self._last: Solution | None = None
+        self.n_evaluations = 0
         self._batched = bool(options.get("batched"))
         self._allows_nan = self._batched and (options.get("options") or {}).get("failures") == "nan"
 
@@ -197,21 +203,11 @@ class _Solve:
             )
         return torch.where(bracket.missing, 1.0, slope)
 
-    def solution(self, state: Any) -> Solution:
-        """How a state came about."""
-        assert self._last is not None
-        return replace(self._last, states=state, n_evaluations=self._n_evaluations)
-
-    @staticmethod
-    def parts(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
-        """Of a tensor, or of those of a tuple."""
-        return tuple(map(function, state)) if isinstance(state, tuple) else function(state)
-
     def _states(self, t: torch.Tensor) -> list[Any]:
         rows = t[:, 0] if t.shape[1] == 1 else t.mT.contiguous()
-        solution = self._last = fdeint(self._func, self._y0, rows, info=True, **self._options)
-        self._n_evaluations += solution.n_evaluations
-        return [self.parts(itemgetter(place), solution.states) for place in range(len(t))]
+        solution = self.last = fdeint(self._func, self._y0, rows, info=True, **self._options)
+        self.n_evaluations += solution.n_evaluations
+        return [each_part(itemgetter(place), solution.states) for place in range(len(t))]
 
     def _value(self, time: torch.Tensor, state: Any) -> torch.Tensor:
         """At times [1] or [B]; [B]."""
@@ -251,17 +247,17 @@ class _Solve:
         """Why there is no event; one at the start itself does not count."""
         sample, n_checks = int(missing.nonzero()[0]), len(values) - 1
         own, begin, end = values[:, sample].tolist(), float(times[0, sample]), float(times[-1, sample])
-        where = self._of(sample, len(missing))
+        where, remedy = self._of(sample, len(missing)), "pass a later t1 or a larger n_checks"
         if own[0] != 0:
             return (
                 f"event_fn must change its sign between t0 = {begin:g} and t1 = {end:g}, got {own[0]:.3g} and "
-                f"{own[-1]:.3g} there{where}, and no change in {n_checks} checks; pass a later t1 or a larger n_checks"
+                f"{own[-1]:.3g} there{where}, and no change in {n_checks} checks; {remedy}"
             )
         later = f"{own[-1]:.3g} at t1 = {end:g} with no change of sign" if any(own) else "0 at all checks"
         return (
             f"event_fn must change its sign after t0 = {begin:g}, got 0 at t0 itself{where}, where a solution may "
             f"start without that counting as the event, and then {later} ({n_checks} checks); if that is the event, "
-            f"its time is t0; else pass a later t1 or a larger n_checks"
+            f"its time is t0; else {remedy}"
         )
 
 
@@ -286,13 +282,3 @@ def _times(value: Any, name: str, *, batched: bool) -> torch.Tensor:
         remedy = "pass one time, or one for each sample" if batched else "pass one time"
         raise InvalidArgumentError(f"{name} must be one number, got shape {tuple(time.shape)}; {remedy}")
     return time.reshape(-1)
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    for name in _NOT_HERE:
-        if name in options:
-            raise InvalidArgumentError(f"{name} must not be given to fdeint_event, got {options[name]!r}; leave it out")
-    if options.get("grid") == "given":
-        raise InvalidArgumentError(
-            "grid must not be 'given' for fdeint_event, which has no times, got 'given'; pass n_steps= or leave it out"
-        )

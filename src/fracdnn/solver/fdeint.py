@@ -15,14 +15,13 @@ from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Grid, Spacing, anchors, increasing_times, make_grid
-from fracdnn.solver.march import Wanted, interpolated, walked
-from fracdnn.solver.methods import METHODS, Exponential, Method
+from fracdnn.solver.march import Wanted, walked
+from fracdnn.solver.methods import METHODS, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
 from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
-from fracdnn.solver.solution import DenseOutput, Solution, allows_nan, solved_as_far, without_autocast
-from fracdnn.solver.stability import Stability
+from fracdnn.solver.solution import Solution, solved_as_far, without_autocast
 from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
 from fracdnn.validation import check_choice, check_flag
@@ -66,11 +65,10 @@ def fdeint(
     `options` holds what is rarely needed, by name:
 
     - "step_size": the longest step, in place of `n_steps`; "max_step": the longest of an adaptive grid; "grading": g of
-      a graded grid, (j/N)^g, 2/order below order 1 unless given. "corrections": how often "adams", "pece" and
-      "exponential" correct their prediction, 1.
+      a graded grid, (j/N)^g, 2/order below order 1 unless given. "corrections": how often "adams" and "pece" correct
+      their prediction, 1.
     - "breakpoints": times at which func jumps: steps end there, and func is evaluated as the left limit. "slope": that
-      of y0 for orders above 1, like y0 or one number. "linear": a matrix A [d, d] on the state's last dimension, for
-      d_t^order u = A u + func(t, u) with a stiff A, which "exponential" integrates exactly, on a uniform grid.
+      of y0 for orders above 1, like y0 or one number.
     - "compress": False sums over all pairs of nodes; "auto" and True sum far nodes through modes, to the relative
       "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time. "checkpoint": True computes parts of the forward pass
       again in the backward pass: memory like √N instead of N.
@@ -89,7 +87,12 @@ def fdeint(
     elif check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
-    elif allows_nan(rare["failures"], spacing.kind):
+    elif rare["failures"] == "nan":
+        if spacing.kind != "adaptive":
+            raise InvalidArgumentError(
+                f"failures must be 'raise' for grid={spacing.kind!r}, got 'nan'; leave it out, or leave out n_steps, "
+                f"step_size and grid"
+            )
         solution = solved_as_far(build, partial(_solved, method, rare), t, trajectory=trajectory)
     else:
         solution = _solved(method, rare, build(t))
@@ -134,9 +137,10 @@ class _Request:
     def wants_gradient(self) -> bool:
         """Whether one can be wanted, by what is given and what func returns at the start."""
         problem = self.problem
-        if any(each is not None and each.requires_grad for each in (problem.value, problem.velocity, problem.orders)):
-            return True
-        return bool(problem.packed_slope(self.clock[0].detach(), problem.value).requires_grad)
+        given = (each for each in (problem.value, problem.velocity, problem.orders) if each is not None)
+        return any(each.requires_grad for each in given) or bool(
+            problem.packed_slope(self.clock[0].detach(), problem.value).requires_grad
+        )
 
     @cached_property
     def outputs(self) -> list[float]:
@@ -192,25 +196,20 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
         least = _FIXED_NOISE.get(problem.value.dtype, 1e-3)
         problem.warn_of_noise(least, "the equations of implicit steps are solved to about that only")
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
-    dense = DenseOutput(problem, request.times, request.clock.dtype, again)
+    grid = nodes.clock.detach()
     return Solution(
-        states, method, nodes.clock.detach(), nodes.n_steps, n_rejected, problem.n_evaluations, _again=dense
+        states, method, grid, nodes.n_steps, n_rejected, problem.n_evaluations, _request=request, _again=again
     )
 
 
 def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[str, Any]) -> str:
     """The name of one that can run."""
     check_choice(name, "method", ("auto", "collocation", *METHODS))
-    linear, corrections, kind = rare["linear"], rare["corrections"], spacing.kind
+    corrections, kind = rare["corrections"], spacing.kind
     if name == "auto":
-        name = "exponential" if linear is not None else "collocation" if kind == "adaptive" else "adams"
+        name = "collocation" if kind == "adaptive" else "adams"
     method = METHODS.get(name)  # None: panels, which can do all but correct a prediction
     implicit = method is None or method.implicit
-    if linear is not None and name != "exponential":
-        raise InvalidArgumentError(
-            f"linear must not be given for method {name!r}, got a {type(linear).__name__}; "
-            f"add its product to func, or pass method='exponential'"
-        )
     if corrections > 1 and not (method and method.corrected):
         raise InvalidArgumentError(
             f"corrections must be 1 for method {name!r}, which corrects no prediction, got {corrections}; "
@@ -224,8 +223,6 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
         )
     if method is None:
         return name
-    if kind != "uniform" and method.only_uniform:
-        raise InvalidArgumentError(f"grid must be 'uniform' for method {name!r}, got {kind!r}; pass n_steps=")
     if kind == "adaptive":
         raise InvalidArgumentError(
             f"grid must be 'uniform', 'graded' or 'given' for method {name!r}, got 'adaptive'; "
@@ -236,11 +233,6 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
         raise InvalidArgumentError(
             f"order must not exceed {method.largest_order:g} for method {name!r}, got {largest:g}; "
             f"use 'collocation', 'adams' or 'trapezoidal'"
-        )
-    if name == "exponential" and (rare["checkpoint"] or rare["compress"] is True):
-        raise InvalidArgumentError(
-            f"checkpoint must be False and compress 'auto' or False for method 'exponential', got "
-            f"{rare['checkpoint']} and {rare['compress']!r}; leave them out"
         )
     return name
 
@@ -277,13 +269,8 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
     return states, nodes, n_rejected, again
 
 
-def _by_steps(kind: type[Method] | type[Exponential], request: _Request, rare: dict[str, Any]) -> _Walked:
-    method = kind(request.problem, rare["corrections"], rare["linear"])
-    if isinstance(method, Exponential):
-        nodes = request.grid()
-        states = method.states(nodes)
-        Stability(request.problem, nodes, method.name, method.whole_slope).see(0, states[1:].unbind(0))
-        return interpolated(states, nodes, request.elapsed), nodes, 0, partial(interpolated, states, nodes)
+def _by_steps(kind: type[Method], request: _Request, rare: dict[str, Any]) -> _Walked:
+    method = kind(request.problem, rare["corrections"])
     nodes = request.grid()
     whole = request.spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
 

@@ -23,7 +23,17 @@ class SampledInput:
     def __call__(self, t: float | torch.Tensor) -> torch.Tensor:
         """The value at a time between the first and the last."""
         given = torch.as_tensor(t, device=self.times.device)
-        self._check(given)
+        if not being_traced():
+            # A solver's own times may pass the last one by rounding.
+            eps = torch.finfo(given.dtype if given.is_floating_point() else torch.float64).eps
+            rounding = 8.0 * eps * self.times.abs().max()
+            outside = (given < self.times[0] - rounding) | (given > self.times[-1] + rounding) | torch.isnan(given)
+            if bool(outside.any()):
+                raise InvalidArgumentError(
+                    f"t must lie between the first and last sample's time, {float(self.times[0]):.6g} and "
+                    f"{float(self.times[-1]):.6g}, got {float(given.detach()[outside].reshape(-1)[0]):.6g}; "
+                    f"solve within that range, or pass samples of a longer one"
+                )
         time = given.to(torch.float64)
         interval = torch.searchsorted(self.times, time.detach(), right=True) - 1
         interval = interval.clamp(0, len(self.times) - 2)
@@ -34,20 +44,6 @@ class SampledInput:
         for coefficient in chosen[:-1].flip(0):
             value = value * since + coefficient
         return value
-
-    def _check(self, t: torch.Tensor) -> None:
-        if being_traced():
-            return
-        # A solver's own times may pass the last one by rounding.
-        eps = torch.finfo(t.dtype if t.is_floating_point() else torch.float64).eps
-        rounding = 8.0 * eps * self.times.abs().max()
-        outside = (t < self.times[0] - rounding) | (t > self.times[-1] + rounding) | torch.isnan(t)
-        if bool(outside.any()):
-            raise InvalidArgumentError(
-                f"t must lie between the first and last sample's time, {float(self.times[0]):.6g} and "
-                f"{float(self.times[-1]):.6g}, got {float(t.detach()[outside].reshape(-1)[0]):.6g}; "
-                f"solve within that range, or pass samples of a longer one"
-            )
 
 
 def linear_input(times: Any, values: Any) -> SampledInput:
@@ -95,11 +91,8 @@ def _solved(below: torch.Tensor, diagonal: torch.Tensor, above: torch.Tensor, ri
         from_above = -above / _shifted(diagonal, -reach, fill=1.0)
         diagonal = diagonal + from_below * _shifted(above, reach) + from_above * _shifted(below, -reach)
         below, above = from_below * _shifted(below, reach), from_above * _shifted(above, -reach)
-        right = (
-            right
-            + _like(from_below, right) * _shifted(right, reach)
-            + _like(from_above, right) * _shifted(right, -reach)
-        )
+        moved = _like(from_below, right) * _shifted(right, reach)
+        right = right + moved + _like(from_above, right) * _shifted(right, -reach)
         reach *= 2
     return right / _like(diagonal, right)
 

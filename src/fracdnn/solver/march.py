@@ -53,14 +53,6 @@ class Wanted:
         return range(bisect_right(self.known_from, begin), bisect_right(self.known_from, end))
 
 
-def interpolated(states: torch.Tensor, grid: Grid, elapsed: torch.Tensor) -> torch.Tensor:
-    """At any times, linear between the states at all nodes [N + 1, groups, components]."""
-    left = (torch.searchsorted(grid.elapsed.detach(), elapsed.detach(), right=True) - 1).clamp(0, grid.n_steps - 1)
-    before, after = grid.elapsed[left], grid.elapsed[left + 1]
-    share = ((elapsed - before) / (after - before)).to(states.dtype)[:, None, None]
-    return torch.lerp(states[left], states[left + 1], share)
-
-
 def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> torch.Tensor:
     """The states at the wanted times; [M, groups, components]."""
     walk, blocks = _OutputWalk(steps, wanted), steps.history.blocks()
@@ -72,7 +64,7 @@ def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> 
         length = max(round(segment_length(steps.grid.n_steps, _GRAPH_TO_CARRY) / BLOCK), 1)
     for first in range(0, len(blocks), length):
         part = blocks[first : first + length]
-        position, more = (walk.over_again if checkpoint else walk.over)(part, position)
+        position, more = walk.over_again(part, position) if checkpoint else walk.over(part, position)[-1]
         found.extend(more)
     return torch.stack(found).reshape(len(found), *steps.method.problem.value.shape)
 
@@ -91,9 +83,12 @@ class _OutputWalk:
         learned = map(carries_derivative, (self._problem.orders, self._grid.elapsed, self._grid.clock))
         self._in_segments = not any(learned) and type(self._problem.value) is torch.Tensor
 
-    def over(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
-        """Some blocks on; with the requested states on the way."""
+    def over(
+        self, blocks: Sequence[tuple[int, int]], position: Position
+    ) -> tuple[torch.Tensor, torch.Tensor, tuple[Position, list[torch.Tensor]]]:
+        """Some blocks on: first and last state; and where the walk stands, with the requested states on the way."""
         found: list[torch.Tensor] = []
+        first = position.last.state
         for begin, end in blocks:
             nodes, made, after = self.steps.over(begin, end, position)
             states = [position.last.state, *(node.state for node in nodes)]
@@ -102,13 +97,13 @@ class _OutputWalk:
             self._problem.check_finite(states, self._grid.clock, begin)
             found.extend(self._outputs(position, begin, end, states, made))
             position = after
-        return position, found
+        return first, position.last.state, (position, found)
 
     def over_again(self, blocks: Sequence[tuple[int, int]], position: Position) -> tuple[Position, list[torch.Tensor]]:
         """The same, to be computed again in the backward pass."""
         problem = self._problem
         # One for each way to run, before either has: both begin with what solvers know now.
-        part, whole_part = (repeatable(self.steps.method, self._between_ends) for _ in range(2))
+        part, whole_part = (repeatable(self.steps.method, self.over) for _ in range(2))
         start = [each for each in (problem.value, problem.velocity) if each is not None]
         without_graph: list[Position] = []
 
@@ -129,13 +124,6 @@ class _OutputWalk:
                 return without_graph[0].with_tensors(results[:count]), list(results[count:])
             self._in_segments = False  # nor will it serve for later ones
         return recomputed(whole_part, blocks, position, use_reentrant=False)
-
-    def _between_ends(
-        self, blocks: Sequence[tuple[int, int]], position: Position
-    ) -> tuple[torch.Tensor, torch.Tensor, tuple[Position, list[torch.Tensor]]]:
-        """First and last state, and what `over` gives."""
-        after, found = self.over(blocks, position)
-        return position.last.state, after.last.state, (after, found)
 
     def _outputs(
         self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: torch.Tensor

@@ -57,7 +57,7 @@ def fdeint_mass(
         split.problem.jumps_at(check_times(rare["breakpoints"], "breakpoints", minimum=0), times[0], torch.float64)
     if not options.get("trajectory", True):
         return of_states(partial(split.state, times[-1]), found)
-    split.forget()
+    split.guess, split.jacobian = split.first, None  # as it was before the solve
     return of_states(lambda packed: torch.stack(list(map(split.state, times, packed))), found)
 
 
@@ -90,12 +90,9 @@ class _Split:
         self._coupling = blocks[:rank, rank:]  # of the components that constraints determine
         self._repeats = blocks[rank:, :rank] @ self._inverse
         self.start = state @ self.rows.mT
-        self._first = self.guess = state.detach()[..., columns[rank:]]
+        self.first = self.guess = state.detach()[..., columns[rank:]]
         self._sizes = self.guess.abs()
-        self._jacobian: torch.Tensor | None = None  # of the constraints by the components that they determine
-
-    def forget(self) -> None:
-        self.guess, self._jacobian = self._first, None
+        self.jacobian: torch.Tensor | None = None  # of the constraints by the components that they determine
 
     def slope(self, time: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return self.problem.slope(time, self.state(time, w))[..., self._rows[: self._rank]]
@@ -136,9 +133,9 @@ class _Split:
         rest, before = self.guess, math.inf
         epsilon, tiny = torch.finfo(rest.dtype).eps, torch.finfo(rest.dtype).tiny
         for _ in range(_MAX_ITERATIONS):
-            if self._jacobian is None:
-                self._jacobian, before = jacobian(rest), math.inf
-            change = _solution_of(self._jacobian, value(rest))
+            if self.jacobian is None:
+                self.jacobian, before = jacobian(rest), math.inf
+            change = _solution_of(self.jacobian, value(rest))
             rest = rest - change
             # In units of each component, as large as it has been.
             length = float((change.abs() / torch.maximum(self._sizes, rest.abs()).clamp(min=tiny)).max())
@@ -149,9 +146,9 @@ class _Split:
             if not length < math.inf:
                 break
             if before < math.inf and length > _SLOW * before:
-                self._jacobian = None
+                self.jacobian = None
             before = length
-        self._jacobian = None
+        self.jacobian = None
         raise NotConvergedError(
             f"func's constraints must determine the components that mass leaves open, got no solution by Newton's "
             f"method at t = {time_text(time)}; start from a closer y0, or check that the system has index 1"

@@ -93,16 +93,17 @@ class MultiTerm:
                 f"initial must hold {self.n_initial} tensors for these orders, {names}, got {len(initial)}; "
                 f"pass as many"
             )
-        initial = tuple(as_state(value, f"initial[{number}]") for number, value in enumerate(initial))
-        for number, value in enumerate(initial):
-            check_state(value, f"initial[{number}]")
-            if not isinstance(value, torch.Tensor) or value.shape != initial[0].shape:
+        labels = [f"initial[{number}]" for number in range(len(initial))]
+        values: list[Any] = [check_state(as_state(*pair), pair[1]) for pair in zip(initial, labels, strict=True)]
+        shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else "a tuple" for each in values]
+        for number, shape in enumerate(shapes):
+            if shape != shapes[0] or shape == "a tuple":
                 raise InvalidArgumentError(
-                    f"initial[{number}] must be a tensor of the shape of initial[0], {tuple(initial[0].shape)}, got "
-                    f"{tuple(value.shape) if isinstance(value, torch.Tensor) else 'a tuple'}; pass tensors of one shape"
+                    f"initial[{number}] must be a tensor of the shape of initial[0], {shapes[0]}, got {shape}; "
+                    f"pass tensors of one shape"
                 )
-        zero = torch.zeros_like(initial[0])
-        return tuple(initial[int(value)] if value.is_integer() else zero for value in self._chain)
+        zero = torch.zeros_like(values[0])
+        return tuple(values[int(value)] if value.is_integer() else zero for value in self._chain)
 
     def func(self, t: torch.Tensor, state: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The system's right-hand side, as `fdeint` takes it with `order=equation.order`."""
@@ -152,7 +153,6 @@ def distributed_order(
     `density` is a function of an order, such as `linear_input(orders, samples)`, or a tensor [n_nodes] of its
     values at the nodes of `gauss_orders(n_nodes, between)`, learned ones, say. Gradients go to the density.
     """
-    n_nodes = check_count(n_nodes, "n_nodes", minimum=1)
     orders, lengths = _rule(n_nodes, between)
     if callable(density):
         values = torch.stack([torch.as_tensor(density(order), dtype=torch.float64).reshape(()) for order in orders])
@@ -169,7 +169,7 @@ def distributed_order(
 
 def gauss_orders(n_nodes: int, between: tuple[float, float] = (0.0, 1.0)) -> torch.Tensor:
     """The orders at which `distributed_order` takes its density; [n_nodes], increasing."""
-    return _rule(check_count(n_nodes, "n_nodes", minimum=1), between)[0]
+    return _rule(n_nodes, between)[0]
 
 
 def _rule(n_nodes: int, between: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,7 +178,7 @@ def _rule(n_nodes: int, between: Any) -> tuple[torch.Tensor, torch.Tensor]:
         raise InvalidArgumentError(
             f"between must be two increasing orders, not below 0, got ({lowest:g}, {highest:g}); (0, 1) is usual"
         )
-    places, lengths = np.polynomial.legendre.leggauss(n_nodes)
+    places, lengths = np.polynomial.legendre.leggauss(check_count(n_nodes, "n_nodes", minimum=1))
     half = (highest - lowest) / 2.0
     return torch.from_numpy(lowest + half * (1.0 + places)), torch.from_numpy(half * lengths)
 

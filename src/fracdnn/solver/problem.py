@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
-from fracdnn.solver.states import State, States, as_state, check_state
+from fracdnn.solver.states import State, States, as_state, check_state, each_part
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, versions
 from fracdnn.validation import check_numbers, check_order
 
@@ -115,9 +115,9 @@ class Problem:
         if self._jumps:
             time = self.beside_jump(time)
         if not torch.is_grad_enabled():  # func may take derivatives of its own
-            state = self.states.detached(state) if self.states.is_tuple or state.requires_grad else state
+            state = each_part(torch.Tensor.detach, state) if self.states.is_tuple or state.requires_grad else state
         if transformed:  # where versions cannot be seen
-            return self._checked(self._func(time, self.states.copied(state)), state, time)
+            return self._checked(self._func(time, each_part(torch.clone, state)), state, time)
         # How often tensors were written into, which those made in inference mode do not count. A sum, as it only grows.
         last, of_time = self._returned, time.is_inference() or time._version
         before = sum(versions(state)) if self.states.is_tuple else state.is_inference() or state._version
@@ -195,7 +195,7 @@ class Problem:
                 raise NotFiniteError(
                     f"the solution is not finite at t = {time_text(clock[begin + number])} (step {begin + number}) in "
                     f"{self.states.describe(bad)}: func gave NaN or infinity on the way there, or the steps are "
-                    f"too long; check func, use smaller steps, or an implicit method such as 'bdf2'"
+                    f"too long; check func, use smaller steps, or the implicit method 'collocation'"
                 )
 
     def _checked(self, slope: Any, state: State, time: torch.Tensor) -> State:
@@ -235,8 +235,9 @@ def posed_problem(
         largest = largest_order(orders)
     y0 = as_state(y0, "y0")
     name = "slope"
-    if slope is None and (_is_pair(y0) if largest is None else largest > 1.0):
-        if not _is_pair(y0):
+    is_pair = isinstance(y0, tuple | list) and len(y0) == 2
+    if slope is None and (is_pair if largest is None else largest > 1.0):
+        if not is_pair:
             raise InvalidArgumentError(
                 f"y0 must be a pair (value, slope) for an order above 1, got {_kind(y0)}; "
                 f"pass (y0, torch.zeros_like(y0)) or options={{'slope': 0.0}} for a start at rest"
@@ -305,10 +306,6 @@ def largest_order(orders: torch.Tensor) -> float | None:
     return float(orders.detach().max())
 
 
-def _is_pair(y0: Any) -> bool:
-    return isinstance(y0, tuple | list) and len(y0) == 2
-
-
 def _kind(value: Any) -> str:
     return f"a tuple of {len(value)} tensors" if isinstance(value, tuple | list) else f"one {type(value).__name__}"
 
@@ -316,8 +313,7 @@ def _kind(value: Any) -> str:
 def time_text(time: torch.Tensor) -> str:
     """A time in messages; of several, the first and the last."""
     try:
-        if time.dim():
-            return f"{float(time.detach().min()):.6g} … {float(time.detach().max()):.6g}"
-        return f"{float(time.detach()):.6g}"
+        ends = [time.detach().min(), time.detach().max()][: time.dim() + 1]
+        return " … ".join(f"{float(end):.6g}" for end in ends)
     except RuntimeError:  # inside a transformation a time has no number
         return "some time"

@@ -10,12 +10,12 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.grids import Spacing
 from fracdnn.solver.methods import METHODS
-from fracdnn.validation import check_compress, check_count, check_flag, check_positive
+from fracdnn.validation import check_choice, check_compress, check_count, check_flag, check_positive
 
 # What `fdeint` takes as `options`, with its defaults.
 OPTIONS: dict[str, Any] = {
-    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "linear", "max_evaluations")),
-    **{"corrections": 1, "compress": "auto", "compress_tol": None, "checkpoint": False, "failures": "raise"},
+    **dict.fromkeys(("step_size", "max_step", "grading", "breakpoints", "slope", "compress_tol", "max_evaluations")),
+    **{"corrections": 1, "compress": "auto", "checkpoint": False, "failures": "raise"},
 }
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
 COMPRESS_TOLS = {torch.float64: 1e-12, torch.float32: 1e-7}
@@ -28,6 +28,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "compress_tol": check_positive,
     "checkpoint": check_flag,
     "max_evaluations": partial(check_count, minimum=1),
+    "failures": partial(check_choice, choices=("raise", "nan")),
 }
 # Those that go with `batched`.
 _OF_BATCHES = ("max_step", "breakpoints", "slope", "checkpoint", "max_evaluations", "failures")

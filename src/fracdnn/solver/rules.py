@@ -14,10 +14,6 @@ from fracdnn.caputo.product_integration import constant_weights, linear_weights
 from fracdnn.solver.arrays import Array, cast, library
 from fracdnn.solver.panels import exponential_moments
 
-# Terms of (1 − ζ/3)^(−γ) above rounding, and rates, in steps, beyond which nothing is left after a block.
-_FAST_TERMS = 36
-_LARGEST_RATE = 0.65
-
 
 class Rule(ABC):
     """Weights for orders [G]; times count from the solve's start."""
@@ -100,53 +96,6 @@ class LinearRule(Rule):
     def without_memory(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         half = nodes.diff() / 2.0
         return _joined(half, half), torch.nn.functional.pad(half, (1, 0))
-
-
-class Bdf2Rule(Rule):
-    """The convolution quadrature of the second backward difference formula, for equal steps.
-
-    Its weights are h^γ times the coefficients ω_m of (3/2 − 2ζ + ζ²/2)^(−γ). Far ones have a form like the kernel's,
-
-        ω_m = sin(πγ)/π ∫_0^2 (1 + x)^(−m−1) (x − x²/2)^(−γ) dx + O(3^(−m)),
-
-    so with 1 + x = e^(sh) the kernel's modes serve, each weighted by ((x − x²/2)/(sh))^(−γ). That holds for γ < 1.
-    """
-
-    def __init__(self, orders: torch.Tensor, step: torch.Tensor, n_steps: int) -> None:
-        super().__init__(orders)
-        self._step = step
-        self.coefficients = bdf2_coefficients(orders, n_steps + 1)  # [G, N + 1]
-
-    def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-        lag = ((rows.unsqueeze(-1) - nodes) / self._step).detach().round().long()
-        weights = self.coefficients[:, lag.clamp(min=0)] * (lag >= 0)
-        return weights * self._step ** self.orders.view(-1, 1, 1)
-
-    def far(self, modes: Modes, distance: torch.Tensor) -> torch.Tensor:
-        rate = modes.rates * self._step
-        small = rate < _LARGEST_RATE
-        safe = torch.where(small & (rate > 0), rate, 1e-9)
-        x = torch.expm1(safe)
-        change = torch.where(small, ((x - x * x / 2.0) / safe) ** -self.orders.unsqueeze(-1), 0.0)
-        return super().far(modes, distance) * torch.nn.functional.pad(change, (0, 1)).unsqueeze(1)
-
-    def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
-        # The last node begins the next window, which counts it.
-        rest = nodes[-1] - nodes[:-1]
-        seen = torch.exp(-modes.rates.unsqueeze(-1) * rest) * self._step
-        return torch.nn.functional.pad(seen, (0, 1, 0, 1))
-
-
-def bdf2_coefficients(orders: torch.Tensor, count: int) -> torch.Tensor:
-    """ω_0 … [G, count]: (3/2)^(−γ) (1 − ζ)^(−γ) (1 − ζ/3)^(−γ), whose last factor has some forty terms."""
-    orders = orders.unsqueeze(-1)
-    index = torch.arange(1, count, dtype=torch.float64, device=orders.device)
-    ratios = (orders + index - 1.0) / index
-    slow = torch.cat([torch.ones_like(orders), ratios.cumprod(-1)], dim=-1)
-    fast = (slow * 3.0 ** -torch.arange(count, dtype=torch.float64, device=orders.device))[:, :_FAST_TERMS]
-    padded = torch.nn.functional.pad(slow, (fast.shape[1] - 1, 0))
-    windows = padded.unfold(-1, fast.shape[1], 1)  # [G, count, terms], oldest first
-    return 1.5**-orders * (windows * fast.flip(-1).unsqueeze(1)).sum(-1)
 
 
 def _joined(earlier: torch.Tensor, later: torch.Tensor) -> torch.Tensor:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError, NotConvergedError, NotFiniteError
-from fracdnn.solver.problem import Problem
-from fracdnn.validation import check_choice, check_numbers, check_times
+from fracdnn.solver.states import each_part
+from fracdnn.validation import check_numbers, check_times
 
 
 class Status(Enum):
@@ -35,41 +35,6 @@ def without_autocast(kind: str) -> AbstractContextManager[Any]:
 
 
 @dataclass(frozen=True)
-class DenseOutput:
-    """What takes the steps of a solve again, for other elapsed times [M], increasing; and the times of the solve."""
-
-    problem: Problem
-    times: torch.Tensor
-    clock_dtype: torch.dtype
-    again: Callable[[torch.Tensor], torch.Tensor]
-
-    def states(self, t: Any) -> Any:
-        return self.problem.states.unpack(self._packed(self._checked(t)))
-
-    def slopes(self, t: Any) -> Any:
-        times = self._checked(t)
-        rows = zip(times.to(self.clock_dtype), self._packed(times), strict=True)
-        return self.problem.states.unpack(torch.stack([self.problem.packed_slope(*row) for row in rows]))
-
-    def _packed(self, times: torch.Tensor) -> torch.Tensor:
-        elapsed, places = (times - self.times[0]).sort()
-        with without_autocast(self.problem.value.device.type):
-            return self.again(elapsed)[places.argsort()]
-
-    def _checked(self, t: Any) -> torch.Tensor:
-        first, last = (float(self.times[place].detach()) for place in (0, -1))
-        found = check_numbers(t, "t").to(torch.float64)
-        outside = ~((found.detach() >= first) & (found.detach() <= last))
-        if found.dim() != 1 or not len(found) or bool(outside.any()):
-            got = f"{float(found.detach()[outside][0]):.6g}" if bool(outside.any()) else f"shape {tuple(found.shape)}"
-            raise InvalidArgumentError(
-                f"t must hold times [M] from {first:.6g} to {last:.6g}, which were solved for, got {got}; "
-                f"pass a list of such times, or solve for later ones"
-            )
-        return found.to(self.times.device)
-
-
-@dataclass(frozen=True)
 class Solution:
     """What `fdeint(..., info=True)` gives: the states, and how they came about.
 
@@ -87,7 +52,9 @@ class Solution:
     n_rejected: Any
     n_evaluations: int
     status: Any = Status.SOLVED
-    _again: Any = field(default=None, repr=False, compare=False)  # DenseOutput
+    # The request, and what takes its steps again for other elapsed times [M], increasing.
+    _request: Any = field(default=None, repr=False, compare=False)
+    _again: Any = field(default=None, repr=False, compare=False)
 
     def evaluate(self, t: Any) -> Any:
         """The states at other times [M] between the first and the last, in any order: shape [M, *y0.shape].
@@ -96,19 +63,37 @@ class Solution:
         one more pass: give all times at once. Tolerances hold from the first time in `t` after the start on: before it,
         steps are only as short as the later states need.
         """
-        return self._output("evaluate").states(t)
+        packed = self._packed(self._times(t, "evaluate"))
+        return self._request.problem.states.unpack(packed)
 
     def derivative(self, t: Any) -> Any:
         """Its derivative of the equation's order, d_t^order u = func(t, u), at times as `evaluate` takes them."""
-        return self._output("derivative").slopes(t)
+        request, times = self._request, self._times(t, "derivative")
+        rows = zip(times.to(request.clock.dtype), self._packed(times), strict=True)
+        return request.problem.states.unpack(torch.stack([request.problem.packed_slope(*row) for row in rows]))
 
-    def _output(self, name: str) -> DenseOutput:
+    def _packed(self, times: torch.Tensor) -> torch.Tensor:
+        elapsed, places = (times - self._request.times[0]).sort()
+        with without_autocast(self._request.problem.value.device.type):
+            return self._again(elapsed)[places.argsort()]
+
+    def _times(self, t: Any, name: str) -> torch.Tensor:
         if self._again is None:
             raise InvalidArgumentError(
                 f"{name} must be called on a solution of fdeint without batched, or of fdeint_delay, got another one; "
                 f"pass the times in t"
             )
-        return self._again
+        own = self._request.times
+        first, last = (float(own[place].detach()) for place in (0, -1))
+        found = check_numbers(t, "t").to(torch.float64)
+        outside = ~((found.detach() >= first) & (found.detach() <= last))
+        if found.dim() != 1 or not len(found) or bool(outside.any()):
+            got = f"{float(found.detach()[outside][0]):.6g}" if bool(outside.any()) else f"shape {tuple(found.shape)}"
+            raise InvalidArgumentError(
+                f"t must hold times [M] from {first:.6g} to {last:.6g}, which were solved for, got {got}; "
+                f"pass a list of such times, or solve for later ones"
+            )
+        return found.to(own.device)
 
 
 def of_states(function: Callable[[Any], Any], found: Any) -> Any:
@@ -116,16 +101,6 @@ def of_states(function: Callable[[Any], Any], found: Any) -> Any:
     if isinstance(found, Solution):
         return replace(found, states=function(found.states), _again=None)
     return function(found)
-
-
-def allows_nan(failures: Any, kind: str) -> bool:
-    """Whether NaN stands for what cannot be solved, on this kind of grid."""
-    if failures == "nan" and kind != "adaptive":
-        raise InvalidArgumentError(
-            f"failures must be 'raise' for grid={kind!r}, got 'nan'; leave it out, or leave out n_steps, step_size and "
-            f"grid"
-        )
-    return bool(check_choice(failures, "failures", ("raise", "nan")) == "nan")
 
 
 def solved_as_far(
@@ -148,9 +123,10 @@ def solved_as_far(
         problem = build(t).problem
         states = problem.states.unpack(problem.value[None])
         found = Solution(states, "collocation", times[:1].detach(), 0, 0, problem.n_evaluations)
-    parts = found.states if isinstance(found.states, tuple) else (found.states,)
     missing = len(elapsed) - max(count, 1)
-    nan = (torch.full_like(part[:1].expand(missing, *part.shape[1:]), math.nan) for part in parts)
-    filled = tuple(torch.cat(pair) for pair in zip(parts, nan, strict=True))
-    filled = filled if trajectory else tuple(part[-1] for part in filled)
-    return replace(found, states=filled if isinstance(found.states, tuple) else filled[0], status=Status.of(error))
+
+    def filled(part: torch.Tensor) -> torch.Tensor:
+        whole = torch.cat([part, torch.full_like(part[:1].expand(missing, *part.shape[1:]), math.nan)])
+        return whole if trajectory else whole[-1]
+
+    return replace(found, states=each_part(filled, found.states), status=Status.of(error))

@@ -7,7 +7,7 @@ before, but not with steps that are too long for func; there the trapezoidal rul
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -30,20 +30,10 @@ _MOST_STEPS = 100_000  # that are worth recommending
 
 
 class Stability:
-    """Sees the states of a method's nodes in order, and raises where they are not stable.
+    """Sees the states of a method's nodes in order, and raises where they are not stable."""
 
-    `slope` is that of a packed state, func's unless given.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        grid: Grid,
-        method: str,
-        slope: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem, grid: Grid, method: str) -> None:
         self._problem, self._grid, self._method = problem, grid, method
-        self._slope = slope or problem.packed_slope
         self._window = problem.value.detach().unsqueeze(0)  # the last states that were seen
         self._number = 0  # of the last of them
         self._largest = torch.zeros_like(problem.value.detach())  # sizes before the window
@@ -93,7 +83,7 @@ class Stability:
         # At one time, so that what func does by itself in between does not count.
         devices = [states.device] if states.is_cuda else []
         with torch.random.fork_rng(devices):  # a func that is random goes on as if nobody had asked
-            slopes = [self._slope(times[1], state).double() for state in states]
+            slopes = [problem.packed_slope(times[1], state).double() for state in states]
         pulls, moves = slopes[1] - slopes[0], (states[1] - states[0]).double()
         pulled = pulls.sign() * moves.sign() < 0
         climbs = climbs & (slopes[1].sign() * states[1].sign() < 0) & (moves.abs() > _STRIDE * states[1].abs())
@@ -110,14 +100,8 @@ class Stability:
             raise NotConvergedError(self._message(time_text(times[0]), step, longest))
 
     def _message(self, time: str, step: float, longest: float) -> str:
-        remedies = []
-        if self._problem.value.numel() <= DENSE:
-            remedies.append(
-                "the implicit method='bdf2' with n_steps=, or neither method nor steps, for the default"
-                if bool((self._problem.orders.detach() > 1.0).any())
-                else "the implicit method='trapezoidal' with the same steps (below order 1 better with "
-                "grid='graded'), or 'bdf2' with n_steps=, or neither method nor steps, for the default"
-            )
+        few = self._problem.value.numel() <= DENSE
+        remedies = ["the implicit method='collocation' with the same steps, or no steps at all"] if few else []
         count = math.ceil(float(self._grid.elapsed.detach()[-1]) / longest) if longest > 0.0 else _MOST_STEPS + 1
         if count <= _MOST_STEPS:
             remedies.append(f"n_steps={count} or more")

@@ -1,6 +1,6 @@
 """States of any shape, or tuples of them, as one tensor [groups, components] whose groups have an order each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -36,14 +36,6 @@ class States:
 
     def parts(self, state: Any) -> tuple[torch.Tensor, ...]:
         return tuple(state) if self.is_tuple else (state,)
-
-    def copied(self, state: Any) -> Any:
-        return tuple(part.clone() for part in state) if self.is_tuple else state.clone()
-
-    def detached(self, state: Any) -> Any:
-        if self.is_tuple:
-            return tuple(part.detach() if part.requires_grad else part for part in state)
-        return state.detach() if state.requires_grad else state
 
     def pack(self, state: State) -> torch.Tensor:
         parts = self.parts(state)
@@ -135,6 +127,11 @@ def as_state(given: Any, name: str) -> Any:
             raise InvalidArgumentError(f"{name} must be real numbers, got {given!r}; split them into two components")
         return numbers
     return given
+
+
+def each_part(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
+    """Of a tensor, or of those of a tuple."""
+    return tuple(each_part(function, part) for part in state) if isinstance(state, tuple | list) else function(state)
 
 
 def _holds_tensor(given: Any) -> bool:

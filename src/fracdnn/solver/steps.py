@@ -1,13 +1,12 @@
 """The nodes of a method, block by block: three ways, of which `steps_for` chooses.
 
-`Steps` is the definition: any method, in plain operations; `on_tape`, an explicit one with few nodes of the graph
-(`fracdnn.solver.tape`). `RunningSteps` is for order 1, where no sum but a running one is needed.
+`BlockSums` are the definition: any method, in plain operations. On a tape (`fracdnn.solver.tape`) an explicit method
+has fewer nodes of the graph. `RunningSums` are for order 1, where no sum but a running one is needed.
 """
 
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,27 +29,35 @@ class Position:
     before: Node  # the first one twice
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        nodes = (each for node in (self.last, self.before) for each in (node.state, node.entry))
-        return (*nodes, self.carry.window, *self.carry.far)
+        return (*self.last, *self.before, self.carry.window, *self.carry.far)
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> "Position":
-        state, entry, state_before, entry_before, window, *far = tensors
-        carry = Carry(self.carry.begin, window, tuple(far))
-        return Position(carry, Node(state, entry), Node(state_before, entry_before))
+        carry = Carry(self.carry.begin, tensors[4], tuple(tensors[5:]))
+        return Position(carry, Node(*tensors[:2]), Node(*tensors[2:4]))
 
 
 class Steps:
-    """Makes nodes."""
+    """Makes nodes; `running`: at order 1, with a running sum for each rule and no history."""
 
-    def __init__(self, method: Method, grid: Grid, history: History, *, on_tape: bool = False) -> None:
-        self.method, self.grid, self.history, self._on_tape = method, grid, history, on_tape
+    def __init__(
+        self, method: Method, grid: Grid, history: History, *, on_tape: bool = False, running: bool = False
+    ) -> None:
+        self.method, self.grid, self.history, self._on_tape, self._running = method, grid, history, on_tape, running
+        if running:
+            rules: Any = history.rules
+            weights = zip(*(rule.without_memory(grid.elapsed) for rule in rules), strict=True)
+            self._later, self._own = (torch.stack(each).to(method.problem.value.dtype).unsqueeze(1) for each in weights)
 
     def prepare(self) -> None:
         """What blocks share, so that none of it is made inside of a part that is computed again."""
-        self.history.prepare(self.method.problem.value.dtype)
+        if not self._running:
+            self.history.prepare(self.method.problem.value.dtype)
 
     def start(self) -> Position:
         first = self.method.first(self.grid.clock[0])
+        if self._running:
+            value = self.method.problem.value.reshape(first.state.shape)
+            return Position(self._running_carry(0, first, [value] * len(self.history.rules)), first, first)
         return Position(self.history.start(first.entry.reshape(self.method.problem.value.shape)), first, first)
 
     def over(self, begin: int, end: int, position: Position) -> tuple[list[Node], torch.Tensor, Position]:
@@ -65,21 +72,29 @@ class Steps:
             last, before = self.method.step(stage, last, before), last
             nodes.append(last)
         made = sums.close(last.entry, last.state)
-        return nodes, made, Position(self._carry(end, position, last, made, sums), last, before)
+        if self._running:
+            carry = self._running_carry(end, last, sums.totals)
+        elif end < self.grid.n_steps:
+            carry = self.history.close(position.carry, end, made)
+        else:  # there is no other block
+            carry = position.carry
+        return nodes, made, Position(carry, last, before)
 
-    def _carry(self, end: int, position: Position, last: Node, made: torch.Tensor, sums: Any) -> Carry:
-        """For the next block, if there is one."""
-        return position.carry if end == self.grid.n_steps else self.history.close(position.carry, end, made)
+    def _running_carry(self, end: int, node: Node, totals: Sequence[torch.Tensor]) -> Carry:
+        return Carry(end, node.entry.reshape(self.method.problem.value.shape).unsqueeze(1), tuple(totals))
 
     def _sums(self, begin: int, end: int, position: Position) -> tuple[Any, list[Sequence[Any]]]:
         """What has for each row of a block the sums of all rules over the nodes before it; and its own weights."""
-        method, start = self.method, None
-        if method.of_slopes:
-            start = method.problem.without_memory(self.grid.elapsed[begin + 1 : end + 1])
+        problem, start = self.method.problem, None
+        if self._running:
+            later = [self._one_by_one(weights[:, begin:end]) for weights in self._later]
+            newest = [self._one_by_one(weights[:, begin + 1 : end + 1]) for weights in self._own]
+            return RunningSums(list(position.carry.far), later, problem.value.shape), list(zip(*newest, strict=True))
+        if self.method.of_slopes:
+            start = problem.without_memory(self.grid.elapsed[begin + 1 : end + 1])
         older, inside = self.history.open(position.carry, begin, end, start)
         own = torch.diagonal(inside, dim1=1, dim2=3).unbind(1)
-        shape = position.last.state.shape
-        sums = TapedSums(older, inside, shape) if self._on_tape else BlockSums(older, inside)
+        sums = TapedSums(older, inside, position.last.state.shape) if self._on_tape else BlockSums(older, inside)
         return sums, list(zip(*map(self._one_by_one, own), strict=True))
 
     def _reaches(self, begin: int, end: int) -> Sequence[Any]:
@@ -92,44 +107,16 @@ class Steps:
 
     def _one_by_one(self, weights: torch.Tensor) -> Sequence[Any]:
         """[G, K]: on a tape as Python numbers where nobody loses by it, else as tensors that multiply states."""
-        if not self._on_tape or len(weights) > 1:
+        if not (self._on_tape or self._running) or len(weights) > 1:
             return weights.unsqueeze(-1).unbind(1)
         if weights.device.type == "cpu" and not carries_derivative(weights):
             return weights[0].tolist()
         return weights[0].unbind(0)
 
 
-class RunningSteps(Steps):
-    """At order 1: a running sum for each rule, in plain operations."""
+class RunningSums:
+    """What `BlockSums` is at order 1."""
 
-    def __init__(self, method: Method, grid: Grid, history: History) -> None:
-        super().__init__(method, grid, history, on_tape=True)
-        rules: Any = history.rules
-        weights = zip(*(rule.without_memory(grid.elapsed) for rule in rules), strict=True)
-        self._later, self._own = (torch.stack(each).to(method.problem.value.dtype).unsqueeze(1) for each in weights)
-
-    def prepare(self) -> None:
-        """Nothing is made in blocks."""
-
-    def start(self) -> Position:
-        first = self.method.first(self.grid.clock[0])
-        value = self.method.problem.value.reshape(first.state.shape)
-        return Position(Carry(0, self._window(first), (value,) * len(self._later)), first, first)
-
-    def _carry(self, end: int, position: Position, last: Node, made: torch.Tensor, sums: Any) -> Carry:
-        return Carry(end, self._window(last), tuple(sums.totals))
-
-    def _sums(self, begin: int, end: int, position: Position) -> tuple[Any, list[Sequence[Any]]]:
-        later = [self._one_by_one(weights[:, begin:end]) for weights in self._later]
-        newest = [self._one_by_one(weights[:, begin + 1 : end + 1]) for weights in self._own]
-        sums = _RunningSums(list(position.carry.far), later, self.method.problem.value.shape)
-        return sums, list(zip(*newest, strict=True))
-
-    def _window(self, node: Node) -> torch.Tensor:
-        return node.entry.reshape(self.method.problem.value.shape).unsqueeze(1)
-
-
-class _RunningSums:
     def __init__(self, totals: list[torch.Tensor], later: list[Sequence[Any]], shape: torch.Size) -> None:
         self.totals, self._later, self._shape = totals, later, shape
         self._seen: list[torch.Tensor] = []
@@ -146,14 +133,12 @@ class _RunningSums:
 
 def steps_for(method: Method, grid: Grid, *, exact: bool, tolerance: float) -> Steps:
     """The fastest way that can run."""
-    rules, orders = method.rules(grid), method.problem.orders
-    kind: Any = Steps
+    orders, on_tape, running = method.problem.orders, False, False
     if isinstance(method, PredictorCorrector | L1) and not torch.compiler.is_compiling():
-        if not isinstance(method, L1) and not carries_derivative(orders) and bool((orders == 1.0).all()):
-            kind, exact = RunningSteps, True
-        elif not being_transformed() and type(method.problem.value) is torch.Tensor:
-            kind = partial(Steps, on_tape=True)
-        if kind is not Steps:
+        running = not (isinstance(method, L1) or carries_derivative(orders)) and bool((orders == 1.0).all())
+        on_tape = not (running or being_transformed()) and type(method.problem.value) is torch.Tensor
+        if running or on_tape:
             method = copy(method)
             method.packs = not method.problem.states.is_plain
-    return kind(method, grid, History(rules, grid.elapsed, grid.step, exact=exact, tolerance=tolerance))
+    history = History(method.rules(), grid.elapsed, grid.step, exact=exact or running, tolerance=tolerance)
+    return Steps(method, grid, history, on_tape=on_tape, running=running)

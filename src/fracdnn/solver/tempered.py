@@ -12,7 +12,7 @@ from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.rare_options import refuse_batched
 from fracdnn.solver.solution import of_states
-from fracdnn.solver.states import as_state
+from fracdnn.solver.states import as_state, each_part
 from fracdnn.validation import check_times
 
 _LARGEST = 0.85  # tempering times span, in those with which e^(λ t) is no number any more
@@ -46,9 +46,9 @@ def fdeint_tempered(
     def grown(state: Any, time: torch.Tensor, sign: float) -> Any:
         """A state times e^(±λ t), or states at times [T, …]."""
         factor = torch.exp(sign * rate.reshape(()) * (time.to(torch.float64) - times[0]))
-        if isinstance(state, tuple | list):
-            return tuple(grown(part, time, sign) for part in state)
-        return factor.to(state).reshape((*factor.shape, *(1,) * (state.dim() - factor.dim()))) * state
+        return each_part(
+            lambda part: factor.to(part).reshape((*factor.shape, *(1,) * (part.dim() - factor.dim()))) * part, state
+        )
 
     found = fdeint(lambda time, v: grown(func(time, grown(v, time, -1.0)), time, 1.0), start, t, order=order, **options)
     ends = times if options.get("trajectory", True) else times[-1]

@@ -3,7 +3,7 @@
 from tests.campaign.hard.case import Case
 
 MODES = ("plain", "no_grad", "inference", "gradient")
-FIXED = ("adams", "pece", "euler", "trapezoidal", "bdf2", "l1", "l1-implicit")
+FIXED = ("adams", "pece", "euler", "trapezoidal", "l1", "l1-implicit")
 
 
 def log_uniform(random, low, high):
@@ -216,11 +216,11 @@ def draw_steps(random):
     """Every method of fixed steps, on each of its grids."""
     method = random.choice(FIXED)
     count = random.choice([1, 2, 3])
-    implicit = method in ("trapezoidal", "bdf2", "l1-implicit")
-    grid = "uniform" if method == "bdf2" else random.choice(["uniform", "graded", "given"])
+    implicit = method in ("trapezoidal", "l1-implicit")
+    grid = random.choice(["uniform", "graded", "given"])
     top = 1.0 if method.startswith("l1") or grid == "graded" else 1.9
-    order = some_order(random, 0.35 if method == "bdf2" else 0.15, top)
-    if count > 1 and method not in ("bdf2", "l1") and random.random() < 0.3:
+    order = some_order(random, 0.15, top)
+    if count > 1 and method != "l1" and random.random() < 0.3:
         order = tuple(some_order(random, 0.15, top) for _ in range(count))
     given = _system(random, count, mild=not implicit)
     if implicit:
@@ -273,19 +273,6 @@ def draw_explosion(random):
         mode=random.choice(MODES[:3]),
         given=given,
     )
-
-
-def draw_exponential(random):
-    count = random.choice([1, 2])
-    given = {
-        "rates": [log_uniform(random, -1, 5) for _ in range(count)],
-        "scales": scales(random, count),
-        "level": round(random.uniform(0, 1), 2),
-        "rise": round(random.uniform(0, 1), 2),
-    }
-    options = {"mode": random.choice(MODES[:3]), "span": some_span(random)}
-    order = round(random.uniform(0.3, 1.0), 2)
-    return Case("exponential", order=order, method="exponential", grid="uniform", n_steps=100, given=given, **options)
 
 
 def draw_power(random):

@@ -20,9 +20,6 @@ CASES = {
     "a large component, trapezoidal": Case(
         "steps", method="trapezoidal", grid="uniform", n_steps=20, mode="no_grad", given=APART
     ),
-    "a large component, bdf2, inference": Case(
-        "steps", method="bdf2", grid="uniform", n_steps=20, mode="inference", given=FURTHER
-    ),
     "a large component, implicit L1": Case("steps", method="l1-implicit", grid="graded", n_steps=20, given=FURTHER),
     "a large component, collocation": Case("system", rtol=1e-4, mode="no_grad", given=APART),
     "a large component, collocation on panels": Case(

@@ -1,15 +1,12 @@
 """Methods of fixed steps written out in NumPy from their formulas, and problems that hold the library's to them."""
 
 import itertools
-import math
 
 import numpy as np
 
 from tests.campaign.hard.case import Problem, array, kind, like
-from tests.campaign.hard.linear import SHARES
 from tests.campaign.hard.nonlinear import in_units, system_func
-from tests.campaign.hard.references import hats, solved, solved_together, trapezoidal
-from tests.references import mittag_leffler
+from tests.campaign.hard.references import hats, solved, trapezoidal
 
 EXPLICIT = ("adams", "pece", "euler", "l1")
 
@@ -38,8 +35,6 @@ def stepped(method, func, y0, orders, nodes):
         return trapezoidal(func, y0, orders, tuple(nodes))
     if method in ("l1", "l1-implicit"):
         return _l1(func, y0, orders, nodes, implicit=method == "l1-implicit")
-    if method == "bdf2":
-        return _bdf2(func, y0, orders, nodes)
     states, slopes, d = [y0], [func(0.0, y0)], range(len(y0))
     for n in range(1, len(nodes)):
         x, known = nodes[n], np.array(slopes)
@@ -80,36 +75,6 @@ def _l1(func, y0, orders, nodes, *, implicit):
     return np.stack(states)
 
 
-def _bdf2(func, y0, orders, nodes):
-    """Lubich's weights of (3/2 − 2ζ + ζ²/2)^(−order), with starting weights for powers i + j · order up to 1."""
-    order, count, h = float(orders[0]), len(nodes), nodes[1]
-    powers = sorted({round(i + j * order, 9) for i in range(2) for j in range(8) if i + j * order <= 1 + 1e-9})
-    size, index = len(powers), np.arange(count)
-    series, polynomial = [1.5**-order], (1.5, -2.0, 0.5)
-    for n in range(1, count):  # Miller's recurrence for a power of a polynomial
-        terms = ((-order * k - (n - k)) * polynomial[k] * series[n - k] for k in (1, 2) if k <= n)
-        series.append(sum(terms) / (n * 1.5))
-    omega = np.array(series)
-    raised = np.array([np.where(index > 0, np.maximum(index, 1.0) ** p, float(p == 0)) for p in powers])
-    exact = [math.gamma(p + 1) / math.gamma(p + 1 + order) * index ** (p + order) for p in powers]
-    rest = np.array([e - np.convolve(omega, r)[:count] for e, r in zip(exact, raised, strict=True)])
-    start = np.linalg.solve(raised[:, :size], rest)  # [size, count]: column n for node n
-    table = np.array([[omega[n - k] if k <= n else 0.0 for k in index] for n in index])
-    table[:, :size] += start.T
-    table *= h**order
-    d, first = len(y0), func(0.0, y0)
-
-    block = np.kron(table[1:size, 1:size], np.eye(d))
-    z = solved_together(func, nodes[1:size], y0 + np.outer(table[1:size, 0], first), block, np.tile(y0, size - 1))
-    states = [y0, *z]
-    slopes = [first, *(func(nodes[n], states[n]) for n in range(1, size))]
-    for n in range(size, count):
-        x, known = nodes[n], y0 + table[n, :n] @ np.array(slopes)
-        states.append(solved(lambda u: func(x, u), known, np.full(d, table[n, n]), states[-1]))  # noqa: B023
-        slopes.append(func(x, states[-1]))
-    return np.stack(states)
-
-
 AGREEMENT = {"float64": 1e-9, "float32": 2e-4}
 
 
@@ -121,7 +86,7 @@ def steps(case):
     nodes = mesh_of(case, orders)
     plain = scale * stepped(case.method, in_units(func, scale), y0 / scale, orders, nodes)
     largest = np.abs(plain).max(0)
-    share = AGREEMENT[case.dtype] if case.method not in ("bdf2", "l1") else max(1e-7, AGREEMENT[case.dtype])
+    share = AGREEMENT[case.dtype] if case.method != "l1" else max(1e-7, AGREEMENT[case.dtype])
     growth = np.nan_to_num(largest / (scale * reach_of(case.given)), nan=np.inf).max()
     derivative = None
     if case.mode == "gradient":
@@ -170,25 +135,3 @@ def explosion(case):
     bound = share * scale * max(1.0, growth) + rounding
     func = lambda m, x, u, a: -like(m, rates, u) * u  # noqa: E731
     return Problem(func, scale, nodes[1:], plain[1:], scale=scale, bound=bound, answer=answer_to(growth))
-
-
-@kind("exponential")
-def exponential(case):
-    """A stiff diagonal matrix taken exactly, with a forcing linear in time, which the method integrates exactly too."""
-    rates, scale, order = array(*case.given["rates"]), array(*case.given["scales"]), case.order
-    level, rise = case.given["level"], case.given["rise"]
-
-    def ml(beta):
-        return np.array([[float(mittag_leffler(-r * x**order, order, beta).real) for r in rates] for x in SHARES])
-
-    by_level, by_rise = SHARES[:, None] ** order * ml(1 + order), SHARES[:, None] ** (1 + order) * ml(2 + order)
-    exact = scale * (ml(1) + level * by_level + rise * by_rise)
-
-    def func(m, x, u, a):
-        return like(m, scale, u) * (level + rise * x).to(u.dtype)
-
-    shares = np.arange(1, case.n_steps + 1) / case.n_steps
-    assert np.all(np.isin(np.round(SHARES, 9), np.round(shares, 9)))
-    bound = AGREEMENT[case.dtype] * scale * (1 + level + rise) + 0 * exact
-    options = {"linear": np.diag(-rates)}
-    return Problem(func, scale, SHARES, exact, scale=scale, bound=bound, options=options)

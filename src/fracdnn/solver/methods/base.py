@@ -7,21 +7,17 @@ rules over x_0 … x_{n−1} and makes u_n and x_n of them.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.solver.coupled import CoupledSolver, System
-from fracdnn.solver.grids import Grid
 from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import LinearRule, Rule
 
-MAX_ITERATIONS = 50  # of implicit steps
 
-
-@dataclass
-class Node:
+class Node(NamedTuple):
     """u_n and x_n, at t_n."""
 
     state: torch.Tensor
@@ -43,18 +39,26 @@ class Stage:
     newest: Sequence[Any]  # [groups, 1] for each rule: the weight of node n itself
 
 
-class Scheme:
-    """A way to solve a problem on a grid: what it can do, and its nodes."""
+class Method(ABC):
+    """A way to take steps, made of sums of its rules, of which the last gives the solution between nodes."""
 
     name: ClassVar[str]
     implicit: ClassVar[bool] = False
     largest_order: ClassVar[float] = 2.0
-    only_uniform: ClassVar[bool] = False
     corrected: ClassVar[bool] = False  # a prediction is
+    rule_kinds: ClassVar[tuple[Callable[[torch.Tensor], Rule], ...]] = (LinearRule,)
+    # Whether x_n is a slope, so that sums count from the solution without memory, u_0 + t u_0'; else between nodes the
+    # solution is linear.
+    of_slopes: ClassVar[bool] = True
+    continued: ClassVar[bool] = False  # whether a step continues slopes in a straight line, so that it needs `reach`
     packs = True  # whether nodes hold states packed, rather than as func takes them
 
-    def __init__(self, problem: Problem, corrections: int = 1, linear: Any = None) -> None:
+    def __init__(self, problem: Problem, corrections: int = 1) -> None:
         self.problem, self.corrections = problem, corrections
+        self.stages = CoupledSolver(problem, 50)
+
+    def rules(self) -> list[Rule]:
+        return [kind(self.problem.orders) for kind in self.rule_kinds]
 
     def first(self, time: torch.Tensor) -> Node:
         problem, states = self.problem, self.problem.states
@@ -65,24 +69,6 @@ class Scheme:
     def node(self, time: torch.Tensor, state: torch.Tensor) -> Node:
         return Node(*self.problem.evaluate(time, state)) if self.packs else Node(state, self.problem.slope(time, state))
 
-
-class Method(Scheme, ABC):
-    """A scheme whose steps are made of sums of its rules, of which the last gives the solution between nodes."""
-
-    rule_kinds: ClassVar[tuple[Callable[[torch.Tensor], Rule], ...]] = (LinearRule,)
-    # Whether x_n is a slope, so that sums count from the solution without memory, u_0 + t u_0'; else between nodes the
-    # solution is linear.
-    of_slopes: ClassVar[bool] = True
-    continued: ClassVar[bool] = False  # whether a step continues slopes in a straight line, so that it needs `reach`
-
-    def __init__(self, problem: Problem, corrections: int = 1, linear: Any = None) -> None:
-        super().__init__(problem, corrections)
-        self.stages = CoupledSolver(problem, MAX_ITERATIONS)
-
-    def rules(self, grid: Grid) -> list[Rule]:
-        """The rules whose sums it needs on a grid."""
-        return [kind(self.problem.orders) for kind in self.rule_kinds]
-
     @abstractmethod
     def step(self, stage: Stage, last: Node, before: Node) -> Node:
         """u_n and x_n, after nodes n − 1 and n − 2."""
@@ -91,13 +77,10 @@ class Method(Scheme, ABC):
         """u_n = known + weight · func(t_n, u_n), and func(t_n, u_n)."""
         name = lambda: f"in step {stage.number}, at t = {time_text(stage.time)}"  # noqa: E731
         system = System((stage.time,), known.unsqueeze(1), weight.unsqueeze(1), name)
-        return self.solved(self.stages, system, guess.unsqueeze(1))[0]
-
-    def solved(self, solver: CoupledSolver, system: System, guess: torch.Tensor) -> list[Node]:
         try:
-            states, slopes = solver.solve(system, guess)
+            states, slopes = self.stages.solve(system, guess.unsqueeze(1))
         except NotConvergedError:
-            self.problem.check_slope(system.clock[0], guess[:, 0])
+            self.problem.check_slope(stage.time, guess)
             raise
-        solver.note_noise(states, system.clock[0])
-        return list(map(Node, states.unbind(1), slopes.unbind(1)))
+        self.stages.note_noise(states, stage.time)
+        return Node(states[:, 0], slopes[:, 0])

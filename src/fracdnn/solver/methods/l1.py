@@ -13,17 +13,14 @@ from typing import Any
 
 import torch
 
-from fracdnn.solver.grids import Grid
 from fracdnn.solver.methods.base import Method, Node, Stage
-from fracdnn.solver.rules import DifferenceRule, Rule
+from fracdnn.solver.rules import DifferenceRule
 
 
 class _L1(Method):
     largest_order = 1.0
     of_slopes = False
-
-    def rules(self, grid: Grid) -> list[Rule]:
-        return [DifferenceRule(1.0 - self.problem.orders)]
+    rule_kinds = (lambda orders: DifferenceRule(1.0 - orders),)
 
     def first(self, time: torch.Tensor) -> Node:
         state: Any = self.problem.value if self.packs else self.problem.states.unpack(self.problem.value)
