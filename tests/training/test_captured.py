@@ -229,7 +229,7 @@ def without_gpu(monkeypatch):
     for module in (adam, loops):
         monkeypatch.setattr(module, "can_capture", lambda task: True)
     without_graphs = adam.Adam
-    monkeypatch.setattr(adam, "Adam", lambda parameters, moments, captured: without_graphs(parameters, moments))
+    monkeypatch.setattr(adam, "Adam", lambda parameters, captured: without_graphs(parameters))
     # On a CPU a value is a number.
     evaluate = Task.evaluate
     monkeypatch.setattr(Task, "evaluate", lambda task: torch.as_tensor(evaluate(task), dtype=torch.float64))

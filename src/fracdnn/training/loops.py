@@ -226,5 +226,5 @@ def _evaluated(task: Task, parameters: Sequence[torch.nn.Parameter], captured: C
     except NotFiniteError:
         # A step too long: the line search takes a shorter one.
         return math.inf
-    progress.add_rows(task.n if isinstance(task, Task) else sum(task.samples.sizes), lambda: found)
+    progress.add_rows(task.n, lambda: found)
     return found

@@ -19,7 +19,6 @@ from fracdnn.nn.engines.by_hand import MatmulLayers, Walk
 from fracdnn.nn.learned import orders_from
 from fracdnn.training.objective import Objective
 from fracdnn.training.records import Record
-from fracdnn.training.run import State
 from fracdnn.training.task import Task
 
 _RAW_ORDER = "memory.learned_order.raw"
@@ -125,21 +124,14 @@ class StackedMembers:
         self._chunks = [task.chunk for task in tasks]
         self.network = StackedNetworks([task.network for task in tasks])
         self.parameters = self.kept = self.network.parameters
+        self.untie = self.network.untie
         self.counts = [task.n for task in tasks]
-        self.n_batches = -(-max(self.counts) // batch_size)
-        self.sizes = [batch_size] * self.n_batches
+        self.sizes = [batch_size] * -(-max(self.counts) // batch_size)
         self.data = _padded(self._chunks, len(self.sizes) * batch_size)
         starts = batch_size * torch.arange(len(self.sizes)).unsqueeze(1)
         rows = (torch.tensor(self.counts) - starts).clamp(0, batch_size)
         self.rows = rows.to(tasks[0].x.device, torch.float64)
         self._held_out = (_padded([task.chunk for task in validation]), validation[0].objective) if validation else None
-
-    def joined(self, moments: Sequence[State]) -> list[State]:
-        """The moments of each parameter, from those of the members; all have done as many steps."""
-        return [
-            {name: each[0][name] if name == "step" else torch.stack([one[name] for one in each]) for name in each[0]}
-            for each in zip(*(member.values() for member in moments), strict=True)
-        ]
 
     def load(self, orders: Sequence[torch.Tensor]) -> None:
         """Write the samples in these orders."""

@@ -51,7 +51,7 @@ class StreamedTask:
                 f"objective must be an Objective with a Regularization for samples in pieces, got "
                 f"{type(self.objective).__name__}; what a subclass computes cannot be split into sums"
             )
-        if not sum(self.samples.sizes):
+        if not self.n:
             raise InvalidArgumentError(
                 f"samples must hold at least one, got none in {len(self.samples.sizes)} pieces; pass some, "
                 f"or for validation None"
@@ -64,7 +64,11 @@ class StreamedTask:
             "all in memory; pass a Task"
         )
 
-    part = n = x
+    part = x
+
+    @property
+    def n(self) -> int:
+        return sum(self.samples.sizes)
 
     def digest(self) -> str:
         with together.joint("reading the samples"):
@@ -87,7 +91,7 @@ class StreamedTask:
         """
         seed = self.generator.initial_seed()
         flow = windows(self.samples, rows, seed=seed, epoch=epoch, first=first, **self._share())
-        for number in range(first, -(-sum(self.samples.sizes) // rows)):
+        for number in range(first, -(-self.n // rows)):
             with together.joint("reading the samples"):
                 chunk, numbered = next(flow)
                 drawn = np.random.SeedSequence([seed, epoch, number]).generate_state(1)[0]
