@@ -151,7 +151,8 @@ class Epochs:
                 output = output.clone()
             loss, begin = loss + value * members.rows[number], begin + size
             outputs.append(output)
-            progress.add_rows(each_has, partial(_mean, loss, (number + 1) * each_has))
+            if progress.log is not None:
+                progress.log.add_rows(each_has, partial(_mean, loss, (number + 1) * each_has))
         for parameter, gradient in zip(optimizer.parameters, self.gradients, strict=True):
             parameter.grad = gradient
         losses = (loss.cpu() / torch.tensor(members.counts)).tolist()

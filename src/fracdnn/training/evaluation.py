@@ -26,9 +26,7 @@ from fracdnn.nn.engines.by_hand import LossLayers, Walk
 from fracdnn.nn.engines.choose_engine import LAYERS
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks
 from fracdnn.training import together
-from fracdnn.training.objective import Objective, weighted_hits, whole_weight
-from fracdnn.training.regularization import Regularization
-from fracdnn.training.samples import Chunk
+from fracdnn.training.objective import Chunk, Objective, Regularization, weighted_hits, whole_weight
 
 _NOT_FINITE = "states must stay finite, got one on some rank that is not; scale the data, or take a smaller step_size"
 # The objective, on a GPU as a tensor, and the outputs.
@@ -69,6 +67,15 @@ def evaluate(objective: Objective, network: FractionalNetwork, chunk: Chunk) -> 
 def is_plain(objective: Objective) -> bool:
     """Whether an objective is what its fields say."""
     return type(objective) is Objective and type(objective.regularization) is Regularization
+
+
+def check_plain(objective: Objective, where: str) -> None:
+    """Refuse what cannot be split into sums."""
+    if not is_plain(objective):
+        raise InvalidArgumentError(
+            f"objective must be an Objective with a Regularization {where}, got {type(objective).__name__}; "
+            f"what a subclass computes cannot be split into sums"
+        )
 
 
 def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weights: Weights) -> Evaluation | None:
@@ -148,11 +155,7 @@ def backward_together(
     Then the outputs of the last chunk, zeros where its samples weigh nothing and are left out, and what `weighted_hits`
     gives for all samples.
     """
-    if not is_plain(objective):
-        raise InvalidArgumentError(
-            f"objective must be an Objective itself on several processes, got a {type(objective).__name__}; "
-            f"its data and its regularization are summed apart"
-        )
+    check_plain(objective, "on several processes")
     data = replace(objective, regularization=Regularization())
     parameters = [p for p in network.parameters() if p.requires_grad]
     before, sizes = [p.grad for p in parameters], [p.numel() for p in parameters]

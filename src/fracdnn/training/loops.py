@@ -226,5 +226,6 @@ def _evaluated(task: Task, parameters: Sequence[torch.nn.Parameter], captured: C
     except NotFiniteError:
         # A step too long: the line search takes a shorter one.
         return math.inf
-    progress.add_rows(task.n, lambda: found)
+    if progress.log is not None:
+        progress.log.add_rows(task.n, lambda: found)
     return found

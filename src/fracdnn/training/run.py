@@ -55,10 +55,11 @@ class Member:
         self.history, self.position = History(), State()
         self._best: State | None = None
         self._best_score, self._waited = float("inf"), 0
-        may_hold_out = early_stopping if whole.validation is None else None
-        held_out = _checked(saved["held_out"], whole, may_hold_out) if saved else _drawn(whole, may_hold_out)
-        self._held_out, self.task = held_out, whole
-        self.validation = whole.validation if early_stopping else None
+        self.task, self.validation = whole, whole.validation if early_stopping else None
+        held_out = _drawn(whole, early_stopping) if early_stopping and whole.validation is None else None
+        if saved:
+            held_out = _checked(saved["held_out"], held_out, whole)
+        self._held_out = held_out
         if held_out is not None:
             kept = torch.ones(whole.n, dtype=torch.bool)
             kept[held_out] = False
@@ -106,47 +107,42 @@ class Member:
         }
 
     def _restore(self, saved: State) -> None:
-        """Take all of it or, with an error, nothing: a trial shows what fits."""
-        trial, best = copy.deepcopy(self.task.network), saved["best"]
-        for state in (best, saved["network"]):
-            if state is not None:
-                trial.load_state_dict(state)
-        torch.Generator().set_state(saved["generator"])
-        position, waited = dict(saved["position"]), check_count(saved["waited"], "waited")
-        if not position:
+        self._best, self._best_score = saved["best"], float(saved["best_score"])
+        self._waited, self.position = check_count(saved["waited"], "waited"), dict(saved["position"])
+        if not self.position:
             raise ValueError("no position to go on from")
-        history, score = History.from_dict(saved["history"]), float(saved["best_score"])
+        self.history = History.from_dict(saved["history"])
         # One of several may have ended; a run that came to its end may go on with other limits.
-        history.status = str(position.get("status", ""))
-        self.history, self.position = history, position
-        self._best, self._best_score, self._waited = best, score, waited
+        self.history.status = str(self.position.get("status", ""))
+        self.keep_best()  # which shows whether it fits
         self.task.network.load_state_dict(saved["network"])
         self.task.generator.set_state(saved["generator"])
 
 
-def _drawn(whole: Task, early_stopping: EarlyStopping | None) -> torch.Tensor | None:
-    """The rows to hold out."""
-    if early_stopping is None or whole.held_out is not None:
-        return whole.held_out if early_stopping else None
-    held_out = max(1, int(early_stopping.validation_fraction * whole.n))
-    if held_out == whole.n:
+def _drawn(whole: Task, early_stopping: EarlyStopping) -> torch.Tensor:
+    """The rows to hold out, unless the task says so."""
+    if whole.held_out is not None:
+        return whole.held_out
+    n_held_out = max(1, int(early_stopping.validation_fraction * whole.n))
+    if n_held_out == whole.n:
         raise InvalidArgumentError(
-            f"early_stopping must leave samples to train on, got {held_out} in all; pass more samples or None"
+            f"early_stopping must leave samples to train on, got {n_held_out} in all; pass more samples or None"
         )
-    return torch.randperm(whole.n, generator=whole.generator)[:held_out]
+    return torch.randperm(whole.n, generator=whole.generator)[:n_held_out]
 
 
-def _checked(held_out: torch.Tensor | None, whole: Task, early_stopping: EarlyStopping | None) -> torch.Tensor | None:
-    """The rows that a checkpoint says are held out, if they can be."""
-    if (held_out is None) != (early_stopping is None):
-        raise ValueError("samples held out without early stopping, or none with it")
-    if held_out is not None:
-        known = int(torch.isin(torch.arange(whole.n), held_out).sum())
-        if held_out.dtype != torch.int64 or held_out.shape != (known,) or not 0 < known < whole.n:
-            raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} that are not among the {whole.n}")
-        if whole.held_out is not None and not torch.equal(held_out, whole.held_out):
-            raise ValueError("other samples held out")
-    return held_out
+def _checked(saved: torch.Tensor | None, drawn: torch.Tensor | None, whole: Task) -> torch.Tensor | None:
+    """The rows that a checkpoint says are held out, if they can be; as many as are `drawn` now."""
+    if saved is None or drawn is None:
+        if saved is not drawn:
+            raise ValueError("samples held out without early stopping, or none with it")
+        return None
+    known = int(torch.isin(torch.arange(whole.n), saved).sum())
+    if saved.dtype != torch.int64 or saved.shape != drawn.shape or len(saved) != known:
+        raise ValueError(f"held-out samples of shape {tuple(saved.shape)} that are not among the {whole.n}")
+    if whole.held_out is not None and not torch.equal(saved, drawn):
+        raise ValueError("other samples held out")
+    return saved
 
 
 class Run:
@@ -244,7 +240,8 @@ class Run:
             for member, (state, number) in zip(self.members, self._unwritten, strict=True)
         ]
         write_checkpoint(self._checkpoints.path, {"members": found})
-        progress.note_checkpoint(max(number for _, number in self._unwritten))
+        if progress.log is not None:
+            progress.log.checkpoint = max(number for _, number in self._unwritten)
         self._unwritten = []
 
     def _saved(self, identities: Sequence[State]) -> Sequence[State | None]:

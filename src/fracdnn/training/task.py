@@ -10,10 +10,9 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import together
-from fracdnn.training.evaluation import backward, backward_together, check_labels, data_loss_together, evaluate
-from fracdnn.training.objective import Objective, weighted_hits, whole_weight
+from fracdnn.training.evaluation import backward_together, check_labels, data_loss_together, evaluate
+from fracdnn.training.objective import Chunk, Objective, weighted_hits, whole_weight
 from fracdnn.training.records import Record
-from fracdnn.training.samples import Chunk
 from fracdnn.training.together import Rows
 
 # Of a digest.
@@ -106,17 +105,14 @@ class Task:
 
     def backward(self) -> float:
         """The objective, its gradients added to those of the parameters."""
-        if together.is_alone():
-            value, self.output = backward(self.objective, self.network, *self.chunk)
-        else:
-            value, self.output, _ = backward_together(self.objective, self.network, [self.chunk])
-        return value
+        return float(self.evaluate())
 
     def evaluate(self) -> float | torch.Tensor:
-        """`backward` with a value that stays on a GPU, for which nobody waits; on several processes they do."""
-        if not together.is_alone():
-            return self.backward()
-        value, self.output = evaluate(self.objective, self.network, self.chunk)
+        """The same with a value that stays on a GPU, for which nobody waits; on several processes they do."""
+        if together.is_alone():
+            value, self.output = evaluate(self.objective, self.network, self.chunk)
+        else:
+            value, self.output, _ = backward_together(self.objective, self.network, [self.chunk])
         return value
 
     def check_labels(self) -> None:
