@@ -11,7 +11,6 @@ import torch
 from torch.optim.adam import adam
 
 from fracdnn.exceptions import NotFiniteError
-from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
 from fracdnn.training import progress, together
 from fracdnn.training.captured import Captured, can_capture
@@ -68,13 +67,11 @@ class OneMember:
 
     axis = 0
 
-    def __init__(self, network: FractionalNetwork, batch_size: int) -> None:
-        self._size, self.network = batch_size, network
-        self.parameters = list(network.parameters())
-        self.kept = [*self.parameters, *network.buffers()]
-
-    def set_task(self, task: Task) -> None:
-        self.tasks, self.counts = [task], [task.n]
+    def __init__(self, task: Task, batch_size: int) -> None:
+        self._size, self.network, self.tasks, self.counts = batch_size, task.network, [task], [task.n]
+        self.n_batches = -(-task.n // batch_size)
+        self.parameters = list(self.network.parameters())
+        self.kept = [*self.parameters, *self.network.buffers()]
 
     def load(self, orders: Sequence[torch.Tensor]) -> None:
         self._shuffled = task = self.tasks[0].part(orders[0])
@@ -93,7 +90,7 @@ class OneMember:
     def accuracies(self, outputs: torch.Tensor) -> list[float | None]:
         return [self._shuffled.accuracy(outputs)]
 
-    def records(self, number: int, results: Sequence[Result], gradients: object) -> list[Record]:
+    def records(self, number: int, results: Sequence[Result]) -> list[Record]:
         return [record_of(self.network, number, *results[0])]
 
     def scores(self) -> list[float | None]:
@@ -105,16 +102,15 @@ class OneMember:
 
 
 class Epochs:
-    """Epochs of some members with one optimizer, from CUDA graphs if `captured`; `gradients` of the last step."""
+    """Epochs of some members with one optimizer, from CUDA graphs where these are captured.
+
+    Afterwards parameters have the gradients of the last step. An epoch has `n_batches`, of each member.
+    """
 
     def __init__(self, members: OneMember | StackedMembers, optimizer: Adam, *, captured: bool = False) -> None:
         self.members, self.optimizer = members, optimizer
-        self._captured = Captured(members.network) if captured else None
-        self.gradients: list[torch.Tensor] = []
-
-    @property
-    def is_captured(self) -> bool:
-        return self._captured is not None and self._captured.is_captured
+        self.captured = Captured(members.network) if captured else None
+        self.n_batches = members.n_batches
 
     def run(self, rates: Sequence[float]) -> list[Result]:
         """`one`; a member whose loss is not finite is then as it was before."""
@@ -143,17 +139,17 @@ class Epochs:
         for number, (size, rate) in enumerate(zip(members.sizes, rates, strict=True)):
             batch: Sequence[torch.Tensor] = [each.narrow(members.axis, begin, size) for each in members.data]
             optimizer.set_rate(rate)
-            if self._captured is None:
-                value, output, *self.gradients = self._step(batch)
+            if self.captured is None:
+                value, output, *gradients = self._step(batch)
             else:
-                held = self._captured.load(batch, copy=True)
-                value, output, *self.gradients = self._captured(partial(self._step, held))
+                held = self.captured.load(batch, copy=True)
+                value, output, *gradients = self.captured(partial(self._step, held))
                 output = output.clone()
             loss, begin = loss + value * members.rows[number], begin + size
             outputs.append(output)
             if progress.log is not None:
                 progress.log.add_rows(each_has, partial(_mean, loss, (number + 1) * each_has))
-        for parameter, gradient in zip(optimizer.parameters, self.gradients, strict=True):
+        for parameter, gradient in zip(optimizer.parameters, gradients, strict=True):
             parameter.grad = gradient
         losses = (loss.cpu() / torch.tensor(members.counts)).tolist()
         return list(zip(losses, members.accuracies(torch.cat(outputs, members.axis)), strict=True))
@@ -180,16 +176,13 @@ class Epochs:
 
     def set_moments(self, member: int, saved: State) -> None:
         """The inverse; a ValueError where they are of other parameters, as torch would fail at the first step."""
-        found, expected = (
-            {number: {name: (value.shape, value.dtype) for name, value in state.items()} for number, state in each}
-            for each in (saved.items(), self.moments(member).items())
-        )
-        if found != expected:
-            raise ValueError(f"moments of other parameters than the network's {len(expected)}")
         part = self._part(member)
         for number, state in enumerate(self.optimizer.states):
-            for name, value in saved[str(number)].items():
-                state[name][... if name == "step" else part] = value
+            for name, moments in state.items():
+                mine, value = moments if name == "step" else moments[part], saved[str(number)][name]
+                if value.shape != mine.shape or value.dtype != (torch.float32 if name == "step" else mine.dtype):
+                    raise ValueError(f"moments of other parameters than the network's {len(self.optimizer.states)}")
+                mine.copy_(value)
 
 
 # How far an epoch in windows is: windows done, and sums for its record.
@@ -252,7 +245,8 @@ class AdamLoop:
                 if noted:
                     self._done, self._sums = self._done + 1, _NOTHING
                 self._run.note(noted, self._positions)
-                if any(member.history.status for members, _ in self._stacks for member in members):
+                statuses = [member.history.status for members, _ in self._stacks for member in members]
+                if any(statuses):
                     self._untie()
                     self._stack()
         finally:
@@ -263,18 +257,15 @@ class AdamLoop:
         self, members: Sequence[Member], epochs: Epochs, results: Sequence[Result]
     ) -> list[tuple[Member, Record]]:
         """The records of members, those that are finite; others have ended."""
-        noted, is_captured = [], epochs.is_captured
-        records = self._records(members, epochs, results)
-        for member, record, score in zip(members, records, epochs.members.scores(), strict=True):
-            member.history.captured |= is_captured
+        noted, stacked = [], epochs.members
+        records = stacked.records(len(members[0].history.records) + 1, results)
+        for member, record, score in zip(members, records, stacked.scores(), strict=True):
+            member.history.captured |= epochs.captured is not None and epochs.captured.is_captured
             if math.isfinite(record.loss):
                 noted.append((member, member.add(record, score)))
             else:
                 member.history.status = str(Status.NOT_FINITE)
         return noted
-
-    def _records(self, members: Sequence[Member], epochs: Epochs, results: Sequence[Result]) -> list[Record]:
-        return epochs.members.records(len(members[0].history.records) + 1, results, epochs.gradients)
 
     def _n_batches(self, member: Member) -> int:
         return -(-member.task.n // self._training.batch_size)
@@ -288,13 +279,9 @@ class AdamLoop:
     def _epochs_of(self, members: Sequence[Member]) -> Epochs:
         """With the moments of the members."""
         size, tasks = self._training.batch_size, [member.task for member in members]
-        if len(self._run.members) > 1:
-            held_out = [member.validation for member in members if member.validation is not None]
-            stacked: StackedMembers | OneMember = StackedMembers(tasks, size, held_out)
-        else:
-            stacked = OneMember(tasks[0].network, size)
-            if self._window is None:
-                stacked.set_task(tasks[0])
+        held_out = [member.validation for member in members if member.validation is not None]
+        is_one = len(self._run.members) == 1
+        stacked = OneMember(tasks[0], size) if is_one else StackedMembers(tasks, size, held_out)
         captured = all(map(can_capture, tasks))
         epochs = Epochs(stacked, Adam(stacked.parameters, captured=captured), captured=captured)
         with self._run.restoring():
@@ -322,17 +309,16 @@ class AdamLoop:
 
     def _pass(self, members: Sequence[Member], epochs: Epochs) -> list[Result]:
         """An epoch, of samples in pieces the windows from where it stands."""
-        n_batches, length, run = self._n_batches(members[0]), self._window, self._run
+        n_batches, size, length = epochs.n_batches, self._training.batch_size, self._window
         if length is None:
             return epochs.run(self._rates(n_batches, range(n_batches)))
         task: Any = members[0].task
         results: list[Result] = []
-        for window in task.windows(length * self._training.batch_size, self._done + 1, self._sums["window"]):
-            first = self._sums["window"] * length
-            epochs.members.set_task(window)
-            ((loss, accuracy),) = results = epochs.run(
-                self._rates(n_batches, range(first, min(first + length, n_batches)))
-            )
+        for window in task.windows(length * size, self._done + 1, self._sums["window"]):
+            epochs.members = OneMember(window, size)
+            first, last = (k * length for k in (self._sums["window"], self._sums["window"] + 1))
+            results = epochs.run(self._rates(n_batches, range(first, min(last, n_batches))))
+            ((loss, accuracy),) = results
             if not math.isfinite(loss):
                 break
             weight = window.whole_weight
@@ -340,8 +326,9 @@ class AdamLoop:
             self._sums = {name: self._sums[name] + new for name, new in zip(_NOTHING, added, strict=True)}
             done, n, loss, weight, hits = self._sums.values()
             results = [(loss / n, None if accuracy is None else hits / weight)]
-            if first + length < n_batches:
-                run.mark(done, self._positions, partial(self._records, members, epochs, results))
+            if last < n_batches:
+                number = len(members[0].history.records) + 1
+                self._run.mark(done, self._positions, partial(epochs.members.records, number, results))
         return results
 
     def _rates(self, n_batches: int, batches: range) -> list[float]:
@@ -362,7 +349,5 @@ def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequ
     """One pass over the samples in random order, with one learning rate or one for each mini-batch; mean loss and
     accuracy on the way.
     """
-    members = OneMember(task.network, batch_size)
-    members.set_task(task)
     given = [rates] * -(-task.n // batch_size) if isinstance(rates, float) else rates
-    return Epochs(members, optimizer).one(given)[0]
+    return Epochs(OneMember(task, batch_size), optimizer).one(given)[0]

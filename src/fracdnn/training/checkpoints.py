@@ -85,7 +85,7 @@ def newest(path: str | Path) -> Found | None:
     with together.joint("reading the checkpoint"):
         for file in (Path(path), previous_of(path)) if Path(path).exists() else ():
             try:
-                here = Found(file, read_document(file, "checkpoint"), str(damage or ""))
+                here = Found(file, read_document(file, "checkpoint"), str(damage or ""), together.rank())
                 place = here.progress
                 break
             except DamagedFileError as error:
@@ -93,9 +93,8 @@ def newest(path: str | Path) -> Found | None:
             except FileNotFoundError:
                 pass
     places = together.from_each(place, "who has the newest checkpoint")
-    source = places.index(max(places))
-    found = together.from_rank(source, here, "the checkpoint")
+    found = together.from_rank(places.index(max(places)), here, "the checkpoint")
     with together.joint("reading the checkpoint"):
         if found is None and damage is not None:
             raise damage
-    return found and replace(found, rank=source)
+    return found

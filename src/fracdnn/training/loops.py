@@ -71,7 +71,8 @@ class Training(ABC):
                     ended = self._train(run)
                 except EndedError as error:
                     ended = str(error)
-                run.end(ended)
+                if self.checkpoints is not None and self.checkpoints.at_end:
+                    run.write_last()
         except KeyboardInterrupt:
             ended = "interrupted"
             run.write_last()

@@ -13,6 +13,7 @@ import torch
 from fracdnn.container import checked
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import describe
 from fracdnn.training import progress, together
 from fracdnn.training.checkpoints import Checkpoints, newest, write_checkpoint
@@ -93,12 +94,13 @@ class Member:
         if self._best is not None:
             self.task.network.load_state_dict(self._best)
 
-    def document(self, position: State, *, copied: bool = False) -> State:
-        """The whole state of the training, to go on from, but for its history; `copied` from what goes on to change."""
-        moving = {"position": position, "network": self.task.network.state_dict()}
+    def document(self, position: State) -> State:
+        """A copy of the whole state of the training, to go on from."""
         return {
             "identity": self._identity,
-            **(copy.deepcopy(moving) if copied else moving),
+            "history": replace(self.history, records=list(self.history.records)),
+            "position": copy.deepcopy(position),
+            "network": copy.deepcopy(self.task.network.state_dict()),
             "generator": self.task.generator.get_state(),
             "held_out": self._held_out,
             "best": self._best,
@@ -152,8 +154,8 @@ class Run:
         """`training` is a `Training`; when the clock says `ends`, its time is over."""
         self._ends = ends
         self._checkpoints: Checkpoints | None = training.checkpoints
-        # How to go on from the last record or mark, unless it was written, and the number of records of each member.
-        self._unwritten: list[tuple[State, int]] = []
+        # How each member goes on from the last record or mark, unless it was written.
+        self._unwritten: list[State] = []
         if not together.is_alone():
             _check_ranks(tasks[0], training)
         identities = [_identity(task, training.settings()) if training.checkpoints else {} for task in tasks]
@@ -197,15 +199,8 @@ class Run:
         if "" not in [member.history.status for member in self.members]:
             raise EndedError
 
-    def end(self, status: str) -> None:
-        """Say why those ended that went on until now; write where, if that is requested and was not."""
-        for member in self.members:
-            member.history.status = member.history.status or status
-        if self._checkpoints is not None and self._checkpoints.at_end:
-            self.write_last()
-
     def write_last(self) -> None:
-        """Write how to go on from the last record or mark, if there are checkpoints and it was not written."""
+        """Write how to go on from the last record or mark, if there are checkpoints and that was not written."""
         with together.joint("writing the last checkpoint"):
             if self._unwritten:
                 self._write()
@@ -222,26 +217,20 @@ class Run:
         return bool(together.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
 
     def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> None:
-        """Write it, or keep it for an interrupt, which comes where nobody could go on from."""
+        """Write a checkpoint, or keep it for an interrupt, which comes where nobody could go on from."""
         if self._checkpoints is None or not together.is_first():
             return
-        is_due = is_over or number % self._checkpoints.every == 0
-        self._unwritten = [
-            (member.document(position, copied=not is_due), len(member.history.records))
-            for member, position in zip(self.members, positions(), strict=True)
-        ]
-        if is_due:
+        pairs = zip(self.members, positions(), strict=True)
+        self._unwritten = [member.document(position) for member, position in pairs]
+        if is_over or number % self._checkpoints.every == 0:
             self._write()
 
     def _write(self) -> None:
         assert self._checkpoints is not None
-        found = [
-            {**state, "history": replace(member.history, records=member.history.records[:number]).to_dict()}
-            for member, (state, number) in zip(self.members, self._unwritten, strict=True)
-        ]
-        write_checkpoint(self._checkpoints.path, {"members": found})
+        members = [{**state, "history": state["history"].to_dict()} for state in self._unwritten]
+        write_checkpoint(self._checkpoints.path, {"members": members})
         if progress.log is not None:
-            progress.log.checkpoint = max(number for _, number in self._unwritten)
+            progress.log.checkpoint = max(len(state["history"].records) for state in self._unwritten)
         self._unwritten = []
 
     def _saved(self, identities: Sequence[State]) -> Sequence[State | None]:
@@ -250,8 +239,7 @@ class Run:
         if points is None or not points.resume or (found := newest(points.path)) is None:
             return [None] * n
         if found.damage:
-            text = f"{found.damage}; training goes on from the checkpoint before it, {found.path}"
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(f"{found.damage}; training goes on from the checkpoint before it, {found.path}", stacklevel=2)
         with self.restoring():
             members = found.document["members"]
             if len(members) != n:
@@ -271,12 +259,13 @@ class Run:
 
 def _identity(task: Task, settings: State) -> State:
     """What must be the same to go on; as JSON gives it back."""
-    network = {name: list(v) if isinstance(v, tuple) else v for name, v in _described(task).items()}
-    return {"data": task.digest(), "network": network, "objective": asdict(task.objective), "settings": settings}
+    network, objective = _described(task.network), asdict(task.objective)
+    return {"data": task.digest(), "network": network, "objective": objective, "settings": settings}
 
 
-def _described(task: Task) -> State:
-    return {**task.network.options, "activation": describe(task.network.architecture.activation)}
+def _described(network: FractionalNetwork) -> State:
+    options = {**network.options, "activation": describe(network.architecture.activation)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 
 def _check_ranks(task: Task, training: Any) -> None:
@@ -286,7 +275,7 @@ def _check_ranks(task: Task, training: Any) -> None:
     together.check_same(
         training=repr(replace(training, checkpoints=None, keep_interrupted=False)),
         checkpoints=repr(points and (points.every, points.resume)),
-        network=repr(_described(task)),
+        network=repr(_described(task.network)),
         objective=repr(task.objective),
         parameters=b"".join(state),
         generator=task.generator.get_state().numpy().tobytes(),

@@ -126,7 +126,8 @@ class StackedMembers:
         self.parameters = self.kept = self.network.parameters
         self.untie = self.network.untie
         self.counts = [task.n for task in tasks]
-        self.sizes = [batch_size] * -(-max(self.counts) // batch_size)
+        self.n_batches = -(-max(self.counts) // batch_size)
+        self.sizes = [batch_size] * self.n_batches
         self.data = _padded(self._chunks, len(self.sizes) * batch_size)
         starts = batch_size * torch.arange(len(self.sizes)).unsqueeze(1)
         rows = (torch.tensor(self.counts) - starts).clamp(0, batch_size)
@@ -161,14 +162,13 @@ class StackedMembers:
         _, target, weight = self.data
         return list((((outputs.argmax(2) == target) * weight).sum(1) / weight.sum(1)).tolist())
 
-    def records(
-        self, number: int, found: Sequence[tuple[float, float | None]], gradients: Sequence[torch.Tensor]
-    ) -> list[Record]:
-        """A record of each network, of losses, accuracies and gradients."""
-        squares = dict(zip(self.network.names, [each.double().square() for each in gradients], strict=True))
+    def records(self, number: int, results: Sequence[tuple[float, float | None]]) -> list[Record]:
+        """A record of each network, of losses, accuracies and the gradients of its parameters."""
+        own = [each.grad.double().square() for each in self.parameters if each.grad is not None]
+        squares = dict(zip(self.network.names, own, strict=True))
         norms = torch.stack([each.flatten(1).sum(1) for each in squares.values()]).sum(0).sqrt().tolist()
         layers = (squares["K"].sum((2, 3)) + squares["b"].sum(2)).sqrt().tolist()
-        rows = zip(found, norms, layers, strict=True)
+        rows = zip(results, norms, layers, strict=True)
         return [Record(number, loss, norm, each, accuracy=share) for (loss, share), norm, each in rows]
 
     @torch.no_grad()
