@@ -234,7 +234,9 @@ class AdamLoop:
             for position in (member.position for member in run.members if member.position):
                 self._done = check_count(position["epoch"], "epoch", minimum=1)
                 if window is not None:
-                    self._done, self._sums = self._done - 1, _checked_sums(position["within"])
+                    self._done, within = self._done - 1, position["within"]
+                    self._sums = {name: type(zero)(within[name]) for name, zero in _NOTHING.items()}
+                    check_count(self._sums["window"], "window")
         self._stack()
 
     def train(self) -> str:
@@ -335,14 +337,6 @@ class AdamLoop:
         """Of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
         rate, most = self._training.lr, self._training.max_epochs
         return [rate * (1.0 - (self._done + k / n_batches) / most) for k in batches]
-
-
-def _checked_sums(document: State) -> State:
-    """A ValueError or TypeError unless it holds how far an epoch is."""
-    if document.keys() != _NOTHING.keys() or not all(map(math.isfinite, document.values())):
-        raise ValueError("sums that are no numbers")
-    check_count(document["window"], "window")
-    return document
 
 
 def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequence[float]) -> Result:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import torch
 from torch.linalg import vector_norm
@@ -43,8 +44,7 @@ class Regularization:
     def __call__(self, network: FractionalNetwork) -> torch.Tensor:
         weights = network.weights()
         total = weights.W.new_zeros(())
-        for factor, name, laplacian in self._terms(weights):
-            parameter = getattr(weights, name)
+        for factor, parameter, laplacian in self._terms(weights):
             image = parameter if laplacian is None else laplacian(parameter)
             total = total + (0.5 * factor) * image.square().sum()
         return total
@@ -52,8 +52,7 @@ class Regularization:
     def add_to_gradients(self, weights: Weights) -> float | torch.Tensor:
         """The same as a number, on a GPU as a tensor; its gradients are added to those of the parameters, in place."""
         total: float | torch.Tensor = 0.0
-        for factor, name, laplacian in self._terms(weights):
-            parameter = getattr(weights, name)
+        for factor, parameter, laplacian in self._terms(weights):
             image = parameter if laplacian is None else laplacian(parameter)
             norm = vector_norm(image)
             total += 0.5 * factor * (norm if norm.is_cuda else float(norm)) ** 2
@@ -64,22 +63,22 @@ class Regularization:
                 parameter.grad.add_(gradient, alpha=factor)
         return total
 
-    def _terms(self, weights: Weights) -> list[tuple[float, str, Linear | None]]:
-        """The terms ½ factor ‖A p‖², as the factor, the name of p and a symmetric A, None for the identity."""
+    def _terms(self, weights: Weights) -> list[tuple[float, Any, Linear | None]]:
+        """The terms ½ factor ‖A p‖², as the factor, p and a symmetric A, None for the identity."""
         n_layers, laplacian = len(weights.operators), self._time if self.laplacian == "time" else self._matrix
         if self.smooth and self.laplacian == "matrix" and weights.operators.dim() < 3:
             raise InvalidArgumentError(
                 "laplacian must be 'time' for stencils, got 'matrix'; a stencil has no rows and columns, so pass "
                 "laplacian='time', which smooths it over the layers"
             )
-        terms = (
-            (self.decay_output, "W", None),
-            (self.smooth / n_layers, "operators", laplacian),
-            (self.decay, "operators", None),
-            (self.decay, "input_weight", None),
-            (self.decay_bias / n_layers, "b", None),
-        )
-        return [term for term in terms if term[0] and getattr(weights, term[1]) is not None]
+        terms: list[tuple[float, Any, Linear | None]] = [
+            (self.decay_output, weights.W, None),
+            (self.smooth / n_layers, weights.operators, laplacian),
+            (self.decay, weights.operators, None),
+            (self.decay, weights.input_weight, None),
+            (self.decay_bias / n_layers, weights.b, None),
+        ]
+        return [term for term in terms if term[0] and term[1] is not None]
 
     def _time(self, operators: torch.Tensor) -> torch.Tensor:
         """(−Δ)^s over the layers."""

@@ -188,8 +188,8 @@ class StreamedTask:
 
         Of each window a process reads its pieces, and holds their rows. What fails in it on one fails on all.
         """
-        seed = self.generator.initial_seed()
-        flow = windows(self.samples, rows, seed=seed, epoch=epoch, first=first, **self._share())
+        seed, share = self.generator.initial_seed(), {"rank": together.rank(), "n_ranks": together.count()}
+        flow = windows(self.samples, rows, seed=seed, epoch=epoch, first=first, **share)
         for number in range(first, -(-self.n // rows)):
             with together.joint("reading the samples"):
                 chunk, numbered = next(flow)
@@ -220,10 +220,7 @@ class StreamedTask:
         return float(output[0] / output[1])
 
     def _chunks(self) -> Iterator[Chunk]:
-        return chunks(self.samples, ROWS_AT_A_TIME, **self._share())
-
-    def _share(self) -> dict[str, int]:
-        return {"rank": together.rank(), "n_ranks": together.count()}
+        return chunks(self.samples, ROWS_AT_A_TIME, rank=together.rank(), n_ranks=together.count())
 
     def _nothing(self) -> Chunk:
         """No samples, of the kind that the network takes."""

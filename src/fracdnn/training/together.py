@@ -17,14 +17,18 @@ from typing import Any
 import torch
 from torch import distributed
 
-from fracdnn.exceptions import InvalidArgumentError, RankError
+from fracdnn.exceptions import InvalidArgumentError, NotFiniteError, RankError
 from fracdnn.tracing import default_store
 
 # Of an error's words, what the other ranks are told.
 _MOST_CHARACTERS = 2000
 # Seconds in which ranks that lost another one say that they are still there.
 _ROLL_CALL = 3.0
-_INTERRUPTED, _FAILED = 1, 2
+# Kinds of errors; the worst one counts.
+_KINDS = {1: NotFiniteError, 2: KeyboardInterrupt}
+_INTERRUPTED, _FAILED = 2, 3
+_NOTHING = torch.zeros(0, dtype=torch.float64)
+_NOT_FINITE = "states must stay finite, got one on some rank that is not; scale the data, or take a smaller step_size"
 # Whether Ctrl-C came in a block of `interrupts_noted`.
 _interrupted = False
 
@@ -160,32 +164,33 @@ def joint(what: str) -> Iterator[None]:
     settle(what, *errors)
 
 
-def noted_interrupt() -> list[BaseException]:
-    """The interrupt that waits for the next `settle`, if there is one."""
-    return [KeyboardInterrupt()] if _interrupted else []
+def settle(what: str, *errors: BaseException, values: torch.Tensor = _NOTHING, sums: str = "") -> torch.Tensor:
+    """Raise if a rank has an error: its own on that rank, a RankError, KeyboardInterrupt or NotFiniteError on others.
 
-
-def settle(what: str, error: BaseException | None = None) -> None:
-    """Raise if a rank has an error: its own on that rank, a RankError or KeyboardInterrupt on others."""
-    if error is None and _interrupted:
-        error = KeyboardInterrupt()
+    Else the sum of `values` over ranks, of which `sums` says what it is.
+    """
+    error = errors[0] if errors else KeyboardInterrupt() if _interrupted else None
     if is_alone():
         if error is not None:
             raise error
-        return
-    kind = 0 if error is None else _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
-    kinds = numbers(kind, what)
-    worst = max(kinds)
+        return values
+    kind = 0 if error is None else next((k for k, one in _KINDS.items() if isinstance(error, one)), _FAILED)
+    kinds = values.new_zeros(count())
+    kinds[rank()] = kind
+    found = total(torch.cat([kinds, values]), sums or what)
+    kinds, values = found[: count()], found[count() :]
+    worst = int(kinds.max())
     if worst > _FAILED:
         raise RankError(f"all {count()} ranks must make the same calls, got other ones on some in {what}")
-    if worst == _FAILED:
-        words = from_each(str(error)[:_MOST_CHARACTERS], "the error of a rank")
-        if kind == _FAILED and error is not None:
-            raise error
-        first = kinds.index(worst)
+    words = from_each(str(error)[:_MOST_CHARACTERS], "the error of a rank") if worst == _FAILED else []
+    if error is not None and kind == worst:
+        raise error
+    if words:
+        first = int(kinds.argmax())
         raise RankError(f"rank {first} failed in {what}: {words[first]}")
-    if worst == _INTERRUPTED:
-        raise error or KeyboardInterrupt
+    if worst:
+        raise KeyboardInterrupt if worst == _INTERRUPTED else NotFiniteError(_NOT_FINITE)
+    return values
 
 
 @contextmanager
