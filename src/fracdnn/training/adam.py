@@ -75,9 +75,8 @@ class OneMember:
 
     def load(self, orders: Sequence[torch.Tensor]) -> None:
         self._shuffled = task = self.tasks[0].part(orders[0])
-        parts = task.numbered.split(self._size)
-        self.sizes = [part.n_here for part in parts]
-        self.rows = torch.tensor([[part.n] for part in parts], dtype=torch.float64, device=task.x.device)
+        rows, here = task.numbered.batches(self._size)
+        self.sizes, self.rows = here.tolist(), rows.unsqueeze(1).to(task.x.device, torch.float64)
         self.data = [each for each in task.chunk if each is not None]
 
     def evaluate(self, batch: Sequence[torch.Tensor]) -> tuple[float | torch.Tensor, torch.Tensor]:

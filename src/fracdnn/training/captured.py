@@ -20,8 +20,6 @@ from fracdnn.training.evaluation import is_plain
 from fracdnn.training.task import Task
 
 Work = Callable[[], tuple[torch.Tensor, ...]]
-
-
 _one_at_a_time = threading.Lock()
 # Runs before a capture: libraries choose kernels and make room in the first ones.
 _RUNS_BEFORE = 3
@@ -63,20 +61,17 @@ class Repeated:
         with torch.cuda.device(self._device):
             if self._tries and self.graph is None and self._runs >= _RUNS_BEFORE:
                 self._capture(work)
-            if self.graph is None:
-                return self._run_aside(work)
-            self.graph.replay()
-            return self._results
-
-    def _run_aside(self, work: Work) -> tuple[torch.Tensor, ...]:
-        """Where captures run: autograd remembers the stream that it met a parameter on."""
-        self._runs += 1
-        current = torch.cuda.current_stream()
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            results = work()
-        current.wait_stream(self._stream)
-        return results
+            if self.graph is not None:
+                self.graph.replay()
+                return self._results
+            # On the stream of captures: autograd remembers the stream that it met a parameter on.
+            self._runs += 1
+            current = torch.cuda.current_stream()
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                results = work()
+            current.wait_stream(self._stream)
+            return results
 
     def _capture(self, work: Work) -> None:
         """Nothing is computed in a capture, so that a failure leaves all as it was."""

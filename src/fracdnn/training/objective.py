@@ -166,18 +166,15 @@ class Objective:
         return self.data_loss(outputs, target, weight) + self.regularization(network)
 
     def data_loss(self, outputs: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
-        if self.loss == "squared_error" and target.shape != outputs.shape:
+        if self.loss == "cross_entropy":
+            if weight is None:
+                return cross_entropy(outputs, target, label_smoothing=self.label_smoothing)
+            losses = cross_entropy(outputs, target, reduction="none", label_smoothing=self.label_smoothing)
+        elif target.shape == outputs.shape:
+            losses = 0.5 * (outputs - target).square().mean(1)
+        else:
             raise InvalidArgumentError(
                 f"target must have the shape of the outputs, {tuple(outputs.shape)}, got {tuple(target.shape)}; "
                 f"for one output pass target.unsqueeze(1)"
             )
-        if weight is None and self.loss == "cross_entropy":
-            return cross_entropy(outputs, target, label_smoothing=self.label_smoothing)
-        losses = self.losses(outputs, target)
         return losses.mean() if weight is None else (losses @ weight) / weight.sum()
-
-    def losses(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Of each sample, [n]."""
-        if self.loss == "squared_error":
-            return 0.5 * (outputs - target).square().mean(1)
-        return cross_entropy(outputs, target, reduction="none", label_smoothing=self.label_smoothing)

@@ -115,17 +115,15 @@ class _Reader:
             held.append(_part(chunk, 0, rows))
             self._rest = _part(chunk, rows, len(chunk[0])) if rows < len(chunk[0]) else None
             rows -= len(held[-1][0])
-        return _joined(held) if held else None
+        if not held:
+            return None
+        x, target, weight = zip(*held, strict=True)
+        return torch.cat(x), torch.cat(target), None if weight[0] is None else torch.cat(weight)
 
 
 def _part(chunk: Chunk, begin: int, end: int) -> Chunk:
     x, target, weight = chunk
     return x[begin:end], target[begin:end], None if weight is None else weight[begin:end]
-
-
-def _joined(held: list[Chunk]) -> Chunk:
-    x, target, weight = zip(*held, strict=True)
-    return torch.cat(x), torch.cat(target), None if weight[0] is None else torch.cat(weight)
 
 
 @dataclass

@@ -144,7 +144,8 @@ def digest(parts: list[torch.Tensor], places: torch.Tensor | None) -> str:
     with np.errstate(over="ignore"):
         for begin in range(0, n, _ROWS_AT_A_TIME):
             rows = slice(begin, begin + _ROWS_AT_A_TIME)
-            words = np.hstack([_words(part[rows]) for part in parts])
+            octets = [_octets(part[rows]) for part in parts]
+            words = np.hstack([np.pad(each, ((0, 0), (0, -each.shape[1] % 8))) for each in octets]).view(np.uint64)
             hashes = _mixed(words + _GOLDEN * np.arange(1, words.shape[1] + 1, dtype=np.uint64)).sum(1)
             if places is not None:
                 hashes += _mixed(places[rows].numpy().astype(np.uint64) + _GOLDEN)
@@ -155,11 +156,9 @@ def digest(parts: list[torch.Tensor], places: torch.Tensor | None) -> str:
     return f"{int(sums[1])} rows of {', '.join(kinds)}: {int(sums[0]) % 2**64:016x}"
 
 
-def _words(part: torch.Tensor) -> np.ndarray:
-    """The bytes of each row as whole numbers of 64 bits, filled up with zeros."""
-    values = part.detach().cpu().contiguous().numpy()
-    octets = values.reshape(len(values), -1).view(np.uint8)
-    return np.ascontiguousarray(np.pad(octets, ((0, 0), (0, -octets.shape[1] % 8)))).view(np.uint64)
+def _octets(part: torch.Tensor) -> np.ndarray:
+    """The bytes of each row."""
+    return part.detach().cpu().contiguous().numpy().reshape(len(part), -1).view(np.uint8)
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:

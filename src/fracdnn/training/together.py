@@ -54,20 +54,14 @@ class Rows:
         here = index >= 0
         return index[here].to(numbers.device), Rows(len(numbers), here.nonzero().squeeze(1))
 
-    def split(self, size: int) -> list["Rows"]:
-        """`size` rows after the other; what is here must be in order."""
-        begins = range(0, self.n, size)
-        lengths = [min(size, self.n - begin) for begin in begins]
+    def batches(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """How many rows there are in each `size` of them, and how many of these are here, which must be in order."""
+        begins = torch.arange(0, self.n, size)
+        whole = (self.n - begins).clamp(max=size)
         if self.places is None:
-            return [Rows(length) for length in lengths]
-        ends = torch.searchsorted(self.places, torch.tensor([b + k for b, k in zip(begins, lengths, strict=True)]))
-        sizes = torch.diff(ends, prepend=ends.new_zeros(1)).tolist()
-        parts = zip(begins, lengths, self.places.split(sizes), strict=True)
-        return [Rows(length, places - begin) for begin, length, places in parts]
-
-    @property
-    def n_here(self) -> int:
-        return self.n if self.places is None else len(self.places)
+            return whole, whole
+        ends = torch.searchsorted(self.places, begins + whole)
+        return whole, torch.diff(ends, prepend=ends.new_zeros(1))
 
 
 def count() -> int:
