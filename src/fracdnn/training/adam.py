@@ -101,10 +101,7 @@ class OneMember:
 
 
 class Epochs:
-    """Epochs of some members with one optimizer, from CUDA graphs where these are captured.
-
-    Afterwards parameters have the gradients of the last step. An epoch has `n_batches`, of each member.
-    """
+    """Epochs of members with one optimizer, from CUDA graphs if `captured`; parameters keep the last gradients."""
 
     def __init__(self, members: OneMember | StackedMembers, optimizer: Adam, *, captured: bool = False) -> None:
         self.members, self.optimizer = members, optimizer
@@ -223,7 +220,7 @@ def can_go_side_by_side(tasks: Sequence[Task], training: Any) -> bool:
 class AdamLoop:
     """The members of a run, epoch by epoch, until each has ended.
 
-    With `window`, one member has its samples in pieces; a window is that many batches of them.
+    With `window`, a single member has its samples in pieces; each window holds that many batches.
     """
 
     def __init__(self, training: Any, run: Run, window: int | None = None) -> None:
@@ -309,7 +306,7 @@ class AdamLoop:
             yield position
 
     def _pass(self, members: Sequence[Member], epochs: Epochs) -> list[Result]:
-        """An epoch, of samples in pieces the windows from where it stands."""
+        """An epoch; of samples in pieces, its remaining windows."""
         n_batches, size, length = epochs.n_batches, self._training.batch_size, self._window
         if length is None:
             return epochs.run(self._rates(n_batches, range(n_batches)))
@@ -333,7 +330,7 @@ class AdamLoop:
         return results
 
     def _rates(self, n_batches: int, batches: range) -> list[float]:
-        """Of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
+        """Learning rates of some of an epoch's batches; they fall linearly to 0 at the end of all epochs."""
         rate, most = self._training.lr, self._training.max_epochs
         return [rate * (1.0 - (self._done + k / n_batches) / most) for k in batches]
 

@@ -14,13 +14,13 @@ from fracdnn.validation import check_count
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Write the whole state of the training to `path` every so many records; with `resume`, go on from there.
+    """Write the whole state of the training to `path` after every `every` records; with `resume`, go on from there.
 
-    A run that is killed and resumed ends at the same bits as one that was not. Where there is no file yet, `resume`
-    starts from the beginning. A file of other data, another network or other settings is refused. The file before is
-    kept as NAME.previous; where the last one is damaged, that is taken, with a warning.
+    A run that is killed and resumed is bit-identical to an uninterrupted one. Without a file, `resume` starts from the
+    beginning. A file of other data, another network or other settings is refused. The previous file is kept as
+    NAME.previous, and is used, with a warning, if the last one is damaged.
 
-    With `at_end` the last record is written too, so that a training that came to its end is not begun again.
+    With `at_end` the last record is written too, so that a finished training is not started again.
     """
 
     path: str | Path

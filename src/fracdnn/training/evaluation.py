@@ -1,13 +1,12 @@
 """The objective and its gradients, evaluated: the one place that decides how.
 
-Usually a backward pass of autograd through loss and network, to which the gradients of the regularization are added:
-they are known. Where a network runs on a kernel of small networks, that computes loss and gradients in one pass, and
-they go to the parameters directly: autograd would take longer than the kernel. Whoever hooks parameters, or subclasses
-the objective, has it all by autograd.
+Usually autograd goes back through loss and network, and the gradients of the regularization, which are known, are
+added. A kernel of small networks computes loss and gradients in one pass, faster than autograd alone. Hooked parameters
+and subclasses of the objective have all of it from autograd.
 
-Of several ranks each evaluates its samples, at once or chunk by chunk. Loss and gradients, times the weight of these
-samples, and that weight are one row of numbers, added up in float64, and divided. The regularization is added once,
-after it. So all ranks have the same numbers to the last bit, and those of one process up to the order of summation.
+On several ranks each evaluates its samples, at once or chunk by chunk. Loss and gradients, times the weight of these
+samples, and that weight are one row of float64, summed over ranks and divided. The regularization is added once, after
+that. So all ranks have the same bits, and those of one process up to the order of summation.
 """
 
 import math

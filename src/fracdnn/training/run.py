@@ -148,7 +148,7 @@ def _checked(saved: torch.Tensor | None, drawn: torch.Tensor | None, whole: Task
 
 
 class Run:
-    """What a loop tells of its records. Of several members the state of all is one file."""
+    """Where a loop notes its records. The state of all members is one file."""
 
     def __init__(self, tasks: Sequence[Task], training: Any, ends: float | None) -> None:
         """`training` is a `Training`; when the clock says `ends`, its time is over."""
@@ -164,7 +164,7 @@ class Run:
             self.members = [Member(*each, stopping) for each in zip(tasks, identities, saved, strict=True)]
 
     def note(self, records: Sequence[tuple[Member, Record]], positions: Callable[[], Iterable[State]]) -> None:
-        """After the members' `add`: write a checkpoint if it is due, show the records, and end where that is due.
+        """After the members' `add`: write a checkpoint, show the records and end, each if it is due.
 
         `positions` says how each of the members goes on from here.
         """
@@ -185,8 +185,8 @@ class Run:
             raise EndedError(TIME_LIMIT)
 
     def mark(self, number: int, positions: Callable[[], Iterable[State]], records: Callable[[], list[Record]]) -> None:
-        """Between records: a checkpoint where so many steps towards the next one are worth it, and where the time is
-        over, the end. Then what there is of the next record is the last one; a resumed run makes it anew.
+        """Between records, after `number` steps towards the next one: write a checkpoint if it is due, and end if the
+        time is over. Then the next record, as far as it is, is the last one; a resumed run makes it anew.
         """
         is_over = self._is_over()
         with together.joint("writing a checkpoint"):

@@ -17,7 +17,8 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import together
 from fracdnn.training.adam import AdamLoop, AdamTraining
 from fracdnn.training.evaluation import backward_together, check_plain, data_loss_together
-from fracdnn.training.objective import Chunk, Objective
+from fracdnn.training.objective import Chunk as Chunk
+from fracdnn.training.objective import Objective
 from fracdnn.training.records import Record
 from fracdnn.training.run import Run
 from fracdnn.training.task import Task
