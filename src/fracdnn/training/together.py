@@ -22,6 +22,8 @@ from fracdnn.tracing import default_store
 
 # Of an error's words, what the other ranks are told.
 _MOST_CHARACTERS = 2000
+# Up to so many bytes, ranks tell all others what they have instead of adding up on the way.
+_GATHERED_BYTES = 2_000_000
 # Seconds in which ranks that lost another one say that they are still there.
 _ROLL_CALL = 3.0
 # Kinds of errors; the worst one counts.
@@ -85,12 +87,12 @@ def is_first() -> bool:
 
 def total(values: torch.Tensor, what: str) -> torch.Tensor:
     """The sum over ranks, the same bits on all."""
-    return _reduced(values, "SUM", what)
+    return _combined(values, torch.sum, "SUM", what)
 
 
 def largest(values: torch.Tensor, what: str) -> torch.Tensor:
     """The largest over ranks, element by element."""
-    return _reduced(values, "MAX", what)
+    return _combined(values, torch.amax, "MAX", what)
 
 
 def from_each(value: Any, what: str) -> list[Any]:
@@ -210,12 +212,22 @@ def interrupts_noted() -> Iterator[None]:
         _interrupted = False
 
 
-def _reduced(values: torch.Tensor, operation: str, what: str) -> torch.Tensor:
+def _combined(values: torch.Tensor, operation: Callable[..., torch.Tensor], name: str, what: str) -> torch.Tensor:
+    """Of all ranks. On a GPU, or where it is much, torch adds up on the way.
+
+    Elsewhere each rank tells all others what it has: some milliseconds of gloo's own make its sums slower than this for
+    what an evaluation of a few ranks sends.
+    """
     if is_alone():
         return values
-    found = values.to(_device_of(values)).clone(memory_format=torch.contiguous_format)
-    _wait(what, lambda: distributed.all_reduce(found, getattr(distributed.ReduceOp, operation)))
-    return found.to(values.device)
+    mine = values.to(_device_of(values)).contiguous()
+    if mine.is_cuda or count() * mine.nbytes > _GATHERED_BYTES:
+        found = mine.clone()
+        _wait(what, lambda: distributed.all_reduce(found, getattr(distributed.ReduceOp, name)))
+        return found.to(values.device)
+    gathered = mine.new_empty(count(), *mine.shape)
+    _wait(what, lambda: distributed.all_gather(list(gathered.unbind()), mine))
+    return operation(gathered, dim=0).to(values.device)
 
 
 def _device_of(values: torch.Tensor) -> torch.device:
