@@ -152,9 +152,9 @@ from fracdnn import FractionalClassifier
 from fracdnn.estimators.streamed_fit import fit_classifier
 from fracdnn.tabular.examination import examine
 from fracdnn.tabular.streaming import TableStream
-from fracdnn.training import streamed_training
+from fracdnn.training import samples
 
-streamed_training.WINDOW_BYTES = 1_000_000
+samples.WINDOW_BYTES = 1_000_000
 peaks = []
 for n_parts in (4, 20):
     folder = Path(f"parts-{n_parts}")

@@ -213,7 +213,7 @@ def test_on_the_cpu_nothing_is_captured():
 class AsItComes:
     """In place of `Repeated`: the same work on the same tensors, without a GPU."""
 
-    is_captured = True
+    graph = "none, but as if there were one"
 
     def __init__(self, network, device):
         pass
@@ -229,7 +229,7 @@ def without_gpu(monkeypatch):
     for module in (adam, loops):
         monkeypatch.setattr(module, "can_capture", lambda task: True)
     without_graphs = adam.Adam
-    monkeypatch.setattr(adam, "Adam", lambda parameters, moments, captured: without_graphs(parameters, moments))
+    monkeypatch.setattr(adam, "Adam", lambda parameters, captured: without_graphs(parameters))
     # On a CPU a value is a number.
     evaluate = Task.evaluate
     monkeypatch.setattr(Task, "evaluate", lambda task: torch.as_tensor(evaluate(task), dtype=torch.float64))

@@ -4,8 +4,7 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective, Regularization, Standardization, backward, normalize_batch
-from fracdnn.training.objective import whole_weight
-from fracdnn.training.regularization import neumann_laplacian
+from fracdnn.training.objective import neumann_laplacian, whole_weight
 
 
 def network(**options):

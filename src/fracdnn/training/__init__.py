@@ -5,13 +5,11 @@ from fracdnn.training.checkpoints import Checkpoints
 from fracdnn.training.evaluation import backward
 from fracdnn.training.loops import FullBatchTraining, MiniBatchTraining, Training
 from fracdnn.training.normalization import Standardization, normalize_batch
-from fracdnn.training.objective import Objective
+from fracdnn.training.objective import Objective, Regularization
 from fracdnn.training.progress import shown_progress
 from fracdnn.training.records import History, Record
-from fracdnn.training.regularization import Regularization
 from fracdnn.training.run import EarlyStopping
-from fracdnn.training.samples import Samples
-from fracdnn.training.streamed_training import StreamedAdamTraining, StreamedTask
+from fracdnn.training.samples import Samples, StreamedAdamTraining, StreamedTask
 from fracdnn.training.task import Task, accuracy
 
 __all__ = [

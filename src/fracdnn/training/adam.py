@@ -11,7 +11,6 @@ import torch
 from torch.optim.adam import adam
 
 from fracdnn.exceptions import NotFiniteError
-from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
 from fracdnn.training import progress, together
 from fracdnn.training.captured import Captured, can_capture
@@ -29,15 +28,13 @@ _OPTIONS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "ams
 
 
 class Adam:
-    """Adam's moments and rate for some parameters; from the start, or from the moments of a state.
+    """Adam's moments and rate for some parameters.
 
     A step is torch's function: its class would import the compiler, which takes longer than a small training. Fused, it
     is one call. In a CUDA graph all that it reads is on the device, in float64, which the fused one cannot.
     """
 
-    def __init__(
-        self, parameters: Sequence[torch.Tensor], moments: Sequence[State] = (), *, captured: bool = False
-    ) -> None:
+    def __init__(self, parameters: Sequence[torch.Tensor], *, captured: bool = False) -> None:
         self.parameters, device = parameters, parameters[0].device
         self._options = {**_OPTIONS, **({"foreach": True, "capturable": True} if captured else {"fused": True})}
         number: Any = {"dtype": torch.float64 if captured else torch.float32, "device": device}
@@ -48,9 +45,6 @@ class Adam:
             {"step": torch.zeros((), **number), "exp_avg": zeros(each), "exp_avg_sq": zeros(each)}
             for each in parameters
         ]
-        for state, values in zip(self.states, moments, strict=False):
-            for name, value in values.items():
-                state[name].copy_(value)
 
     def set_rate(self, rate: float) -> None:
         self._rate = self._rate.fill_(rate) if isinstance(self._rate, torch.Tensor) else rate
@@ -73,24 +67,16 @@ class OneMember:
 
     axis = 0
 
-    def __init__(self, network: FractionalNetwork, batch_size: int) -> None:
-        self._size, self.network = batch_size, network
-        self.parameters = list(network.parameters())
-        self.kept = [*self.parameters, *network.buffers()]
-
-    def set_task(self, task: Task) -> None:
-        self.tasks, self.counts = [task], [task.n]
-        self.n_batches = -(-task.n // self._size)
-
-    def joined(self, moments: Sequence[State]) -> list[State]:
-        """The moments of each parameter, from those of the members."""
-        return [state for each in moments for state in each.values()]
+    def __init__(self, task: Task, batch_size: int) -> None:
+        self._size, self.network, self.tasks, self.counts = batch_size, task.network, [task], [task.n]
+        self.n_batches = -(-task.n // batch_size)
+        self.parameters = list(self.network.parameters())
+        self.kept = [*self.parameters, *self.network.buffers()]
 
     def load(self, orders: Sequence[torch.Tensor]) -> None:
         self._shuffled = task = self.tasks[0].part(orders[0])
-        parts = task.numbered.split(self._size)
-        self.sizes = [part.n_here for part in parts]
-        self.rows = torch.tensor([[part.n] for part in parts], dtype=torch.float64, device=task.x.device)
+        rows, here = task.numbered.batches(self._size)
+        self.sizes, self.rows = here.tolist(), rows.unsqueeze(1).to(task.x.device, torch.float64)
         self.data = [each for each in task.chunk if each is not None]
 
     def evaluate(self, batch: Sequence[torch.Tensor]) -> tuple[float | torch.Tensor, torch.Tensor]:
@@ -103,43 +89,39 @@ class OneMember:
     def accuracies(self, outputs: torch.Tensor) -> list[float | None]:
         return [self._shuffled.accuracy(outputs)]
 
-    def records(self, number: int, found: Sequence[Result], gradients: object) -> list[Record]:
-        return [record_of(self.network, number, *found[0])]
+    def records(self, number: int, results: Sequence[Result]) -> list[Record]:
+        return [record_of(self.network, number, *results[0])]
 
     def scores(self) -> list[float | None]:
         """Left to the run, which may have samples in pieces."""
         return [None]
 
+    def untie(self) -> None:
+        """The network's parameters are its own."""
+
 
 class Epochs:
-    """Epochs of some members with one optimizer, captured in CUDA graphs where that is said.
-
-    `gradients` are those of the last step.
-    """
+    """Epochs of members with one optimizer, from CUDA graphs if `captured`; parameters keep the last gradients."""
 
     def __init__(self, members: OneMember | StackedMembers, optimizer: Adam, *, captured: bool = False) -> None:
         self.members, self.optimizer = members, optimizer
-        self._captured = Captured(members.network) if captured else None
-        self.gradients: list[torch.Tensor] = []
-
-    @property
-    def is_captured(self) -> bool:
-        return self._captured is not None and self._captured.is_captured
+        self.captured = Captured(members.network) if captured else None
+        self.n_batches = members.n_batches
 
     def run(self, rates: Sequence[float]) -> list[Result]:
         """`one`; a member whose loss is not finite is then as it was before."""
         members = self.members
         before = [each.detach().clone() for each in members.kept]
         try:
-            found = self.one(rates)
+            results = self.one(rates)
         except NotFiniteError:
-            found = [(math.nan, None)]
-        for member, (loss, _) in enumerate(found):
+            results = [(math.nan, None)]
+        for member, (loss, _) in enumerate(results):
             if not math.isfinite(loss):
                 part = self._part(member)
                 for each, old in zip(members.kept, before, strict=True):
                     each.detach()[part] = old[part]
-        return found
+        return results
 
     def one(self, rates: Sequence[float]) -> list[Result]:
         """An epoch in random order, with a rate for each batch: mean loss and accuracy of each member on the way, each
@@ -153,16 +135,17 @@ class Epochs:
         for number, (size, rate) in enumerate(zip(members.sizes, rates, strict=True)):
             batch: Sequence[torch.Tensor] = [each.narrow(members.axis, begin, size) for each in members.data]
             optimizer.set_rate(rate)
-            if self._captured is None:
-                value, output, *self.gradients = self._step(batch)
+            if self.captured is None:
+                value, output, *gradients = self._step(batch)
             else:
-                held = self._captured.load(batch, copy=True)
-                value, output, *self.gradients = self._captured(partial(self._step, held))
+                held = self.captured.load(batch, copy=True)
+                value, output, *gradients = self.captured(partial(self._step, held))
                 output = output.clone()
             loss, begin = loss + value * members.rows[number], begin + size
             outputs.append(output)
-            progress.add_rows(each_has, partial(_mean, loss, (number + 1) * each_has))
-        for parameter, gradient in zip(optimizer.parameters, self.gradients, strict=True):
+            if progress.log is not None:
+                progress.log.add_rows(each_has, partial(_mean, loss, (number + 1) * each_has))
+        for parameter, gradient in zip(optimizer.parameters, gradients, strict=True):
             parameter.grad = gradient
         losses = (loss.cpu() / torch.tensor(members.counts)).tolist()
         return list(zip(losses, members.accuracies(torch.cat(outputs, members.axis)), strict=True))
@@ -186,6 +169,16 @@ class Epochs:
             }
             for number, state in enumerate(self.optimizer.states)
         }
+
+    def set_moments(self, member: int, saved: State) -> None:
+        """The inverse; a ValueError where they are of other parameters, as torch would fail at the first step."""
+        part = self._part(member)
+        for number, state in enumerate(self.optimizer.states):
+            for name, moments in state.items():
+                mine, value = moments if name == "step" else moments[part], saved[str(number)][name]
+                if value.shape != mine.shape or value.dtype != (torch.float32 if name == "step" else mine.dtype):
+                    raise ValueError(f"moments of other parameters than the network's {len(self.optimizer.states)}")
+                mine.copy_(value)
 
 
 # How far an epoch in windows is: windows done, and sums for its record.
@@ -227,32 +220,29 @@ def can_go_side_by_side(tasks: Sequence[Task], training: Any) -> bool:
 class AdamLoop:
     """The members of a run, epoch by epoch, until each has ended.
 
-    With `window`, one member has its samples in pieces, of which so many batches are a window.
+    With `window`, a single member has its samples in pieces; each window holds that many batches.
     """
 
     def __init__(self, training: Any, run: Run, window: int | None = None) -> None:
         self._training, self._run, self._window = training, run, window
         self._done, self._sums = 0, _NOTHING
-        # Of members that are not in the stack.
-        self._moments: dict[Member, State] = {}
-        for member in run.members:
-            if member.position:
-                with run.restoring():
-                    self._moments[member] = _checked_moments(member.task.network, member.position["optimizer"])
-                    self._done = check_count(member.position["epoch"], "epoch", minimum=1)
-                    if window is not None:
-                        self._done, self._sums = self._done - 1, _checked_sums(member.position["within"])
+        with run.restoring():
+            for position in (member.position for member in run.members if member.position):
+                self._done = check_count(position["epoch"], "epoch", minimum=1)
+                if window is not None:
+                    self._done, within = self._done - 1, position["within"]
+                    self._sums = {name: type(zero)(within[name]) for name, zero in _NOTHING.items()}
+                    check_count(self._sums["window"], "window")
         self._stack()
 
     def train(self) -> str:
-        training, run = self._training, self._run
         try:
-            while self._done < training.max_epochs:
-                found = [(*stack, self._pass(stack[1], self._done + 1)) for stack in self._stacks]
-                noted = [each for stack in found for each in self._noted(*stack)]
+            while self._done < self._training.max_epochs:
+                results = [(*stack, self._pass(*stack)) for stack in self._stacks]
+                noted = [each for stack in results for each in self._noted(*stack)]
                 if noted:
                     self._done, self._sums = self._done + 1, _NOTHING
-                run.note(noted, self._positions)
+                self._run.note(noted, self._positions)
                 statuses = [member.history.status for members, _ in self._stacks for member in members]
                 if any(statuses):
                     self._untie()
@@ -261,123 +251,93 @@ class AdamLoop:
             self._untie()
         return "epoch limit"
 
-    def _noted(self, members: Sequence[Member], epochs: Epochs, found: Sequence[Result]) -> list[tuple[Member, Record]]:
+    def _noted(
+        self, members: Sequence[Member], epochs: Epochs, results: Sequence[Result]
+    ) -> list[tuple[Member, Record]]:
         """The records of members, those that are finite; others have ended."""
-        noted, records, is_captured = [], self._records(members, epochs, found), epochs.is_captured
-        for member, record, score in zip(members, records, epochs.members.scores(), strict=True):
-            member.history.captured |= is_captured
+        noted, stacked = [], epochs.members
+        records = stacked.records(len(members[0].history.records) + 1, results)
+        for member, record, score in zip(members, records, stacked.scores(), strict=True):
+            member.history.captured |= epochs.captured is not None and epochs.captured.is_captured
             if math.isfinite(record.loss):
                 noted.append((member, member.add(record, score)))
             else:
                 member.history.status = str(Status.NOT_FINITE)
         return noted
 
-    def _records(self, members: Sequence[Member], epochs: Epochs, found: Sequence[Result]) -> list[Record]:
-        return epochs.members.records(len(members[0].history.records) + 1, found, epochs.gradients)
+    def _n_batches(self, member: Member) -> int:
+        return -(-member.task.n // self._training.batch_size)
 
     def _stack(self) -> None:
         """Put the networks that are still trained side by side: those that have the same number of batches."""
-        parts = [[member for member in self._run.members if not member.history.status]]
-        if len(self._run.members) > 1:
-            parts = [list(found) for _, found in groupby(sorted(parts[0], key=self._n_batches), self._n_batches)]
-        self._stacks = [(part, self._epochs_of(part)) for part in parts]
-
-    def _n_batches(self, member: Member) -> int:
-        return -(-member.task.n // self._training.batch_size)
+        going_on = [member for member in self._run.members if not member.history.status]
+        groups = [list(group) for _, group in groupby(sorted(going_on, key=self._n_batches), self._n_batches)]
+        self._stacks = [(members, self._epochs_of(members)) for members in groups]
 
     def _epochs_of(self, members: Sequence[Member]) -> Epochs:
         """With the moments of the members."""
         size, tasks = self._training.batch_size, [member.task for member in members]
-        if len(self._run.members) > 1:
-            held_out = [member.validation for member in members if member.validation is not None]
-            stacked: StackedMembers | OneMember = StackedMembers(tasks, size, held_out)
-        else:
-            stacked = OneMember(tasks[0].network, size)
-            if self._window is None:
-                stacked.set_task(tasks[0])
+        held_out = [member.validation for member in members if member.validation is not None]
+        is_one = len(self._run.members) == 1
+        stacked = OneMember(tasks[0], size) if is_one else StackedMembers(tasks, size, held_out)
         captured = all(map(can_capture, tasks))
-        moments = stacked.joined([self._moments[member] for member in members if member in self._moments])
-        return Epochs(stacked, Adam(stacked.parameters, moments, captured=captured), captured=captured)
+        epochs = Epochs(stacked, Adam(stacked.parameters, captured=captured), captured=captured)
+        with self._run.restoring():
+            for place, member in enumerate(members):
+                if member.position:
+                    epochs.set_moments(place, member.position["optimizer"])
+        return epochs
 
     def _untie(self) -> None:
-        """Give stacked networks parameters of their own again, and keep their moments."""
+        """Keep the moments, and give stacked networks parameters of their own again."""
         for members, epochs in self._stacks:
-            if isinstance(epochs.members, StackedMembers):
-                self._moments |= {member: epochs.moments(place) for place, member in enumerate(members)}
-                epochs.members.network.untie()
+            for place, member in enumerate(members):
+                member.position = {"optimizer": epochs.moments(place)}
+            epochs.members.untie()
 
     def _positions(self) -> Iterator[State]:
         """How each member goes on from here."""
-        stacks = self._stacks
-        now = {member: epochs.moments(k) for members, epochs in stacks for k, member in enumerate(members)}
+        now = {member: epochs.moments(k) for members, epochs in self._stacks for k, member in enumerate(members)}
         for member in self._run.members:
-            position = {"epoch": self._done, "optimizer": (self._moments | now)[member]}
+            moments = now[member] if member in now else member.position["optimizer"]
+            position = {"epoch": self._done, "optimizer": moments, "status": member.history.status}
             if self._window is not None:
                 position |= {"epoch": self._done + 1, "within": self._sums}
-            if len(self._run.members) > 1:
-                position["status"] = member.history.status
             yield position
 
-    def _pass(self, epochs: Epochs, epoch: int) -> list[Result]:
-        """An epoch of members that are stacked."""
-        if self._window is not None:
-            return self._pass_in_windows(epochs, epoch, self._window)
-        n_batches = epochs.members.n_batches
-        return epochs.run(self._rates(epoch, n_batches, range(n_batches)))
-
-    def _rates(self, epoch: int, n_batches: int, batches: range) -> list[float]:
-        """Of some of an epoch's batches: from the learning rate linearly to 0 at the end of all epochs."""
-        rate, most = self._training.lr, self._training.max_epochs
-        return [rate * (1.0 - (epoch - 1 + k / n_batches) / most) for k in batches]
-
-    def _pass_in_windows(self, epochs: Epochs, epoch: int, length: int) -> list[Result]:
-        """The windows of an epoch, of so many batches each, from where it stands."""
-        size, members, run = self._training.batch_size, epochs.members, self._run
-        task: Any = run.members[0].task
-        assert isinstance(members, OneMember)
-        n_batches = -(-sum(task.samples.sizes) // size)
-        for window in task.windows(length * size, epoch, self._sums["window"]):
-            members.set_task(window)
-            first = self._sums["window"] * length
-            found = epochs.run(self._rates(epoch, n_batches, range(first, min(first + length, n_batches))))
-            ((loss, accuracy),) = found
+    def _pass(self, members: Sequence[Member], epochs: Epochs) -> list[Result]:
+        """An epoch; of samples in pieces, its remaining windows."""
+        n_batches, size, length = epochs.n_batches, self._training.batch_size, self._window
+        if length is None:
+            return epochs.run(self._rates(n_batches, range(n_batches)))
+        task: Any = members[0].task
+        results: list[Result] = []
+        for window in task.windows(length * size, self._done + 1, self._sums["window"]):
+            epochs.members = OneMember(window, size)
+            first, last = (k * length for k in (self._sums["window"], self._sums["window"] + 1))
+            results = epochs.run(self._rates(n_batches, range(first, min(last, n_batches))))
+            ((loss, accuracy),) = results
             if not math.isfinite(loss):
-                return found
+                break
             weight = window.whole_weight
             added = (1, window.n, loss * window.n, weight, (accuracy or 0.0) * weight)
             self._sums = {name: self._sums[name] + new for name, new in zip(_NOTHING, added, strict=True)}
             done, n, loss, weight, hits = self._sums.values()
-            means = [(loss / n, None if accuracy is None else hits / weight)]
-            if first + length < n_batches:
-                run.mark(done, self._positions, partial(self._records, run.members, epochs, means))
-        return means
+            results = [(loss / n, None if accuracy is None else hits / weight)]
+            if last < n_batches:
+                number = len(members[0].history.records) + 1
+                self._run.mark(done, self._positions, partial(epochs.members.records, number, results))
+        return results
 
-
-def _checked_sums(document: State) -> State:
-    """A ValueError or TypeError unless it holds how far an epoch is."""
-    if document.keys() != _NOTHING.keys() or not all(map(math.isfinite, document.values())):
-        raise ValueError("sums that are no numbers")
-    check_count(document["window"], "window")
-    return document
+    def _rates(self, n_batches: int, batches: range) -> list[float]:
+        """Learning rates of some of an epoch's batches; they fall linearly to 0 at the end of all epochs."""
+        rate, most = self._training.lr, self._training.max_epochs
+        return [rate * (1.0 - (self._done + k / n_batches) / most) for k in batches]
 
 
 def adam_epoch(task: Task, optimizer: Adam, batch_size: int, rates: float | Sequence[float]) -> Result:
     """One pass over the samples in random order, with one learning rate or one for each mini-batch; mean loss and
     accuracy on the way.
     """
-    members = OneMember(task.network, batch_size)
-    members.set_task(task)
-    given = [rates] * members.n_batches if isinstance(rates, float) else rates
-    return Epochs(members, optimizer).one(given)[0]
-
-
-def _checked_moments(network: torch.nn.Module, state: State) -> State:
-    """A ValueError unless the state is one of these parameters: torch would fail at the first step."""
-    fresh = {str(number): moments for number, moments in enumerate(Adam(list(network.parameters())).states)}
-    found, expected = (
-        [(number, {name: (value.shape, value.dtype) for name, value in moments.items()}) for number, moments in one]
-        for one in (state.items(), fresh.items())
-    )
-    if found != expected:
-        raise ValueError(f"moments of other parameters than the network's {len(expected)}")
-    return state
+    given = [rates] * -(-task.n // batch_size) if isinstance(rates, float) else rates
+    return Epochs(OneMember(task, batch_size), optimizer).one(given)[0]

@@ -20,8 +20,6 @@ from fracdnn.training.evaluation import is_plain
 from fracdnn.training.task import Task
 
 Work = Callable[[], tuple[torch.Tensor, ...]]
-
-
 _one_at_a_time = threading.Lock()
 # Runs before a capture: libraries choose kernels and make room in the first ones.
 _RUNS_BEFORE = 3
@@ -54,33 +52,26 @@ class Repeated:
     def __init__(self, network: Any, device: torch.device) -> None:
         self._network, self._device = network, device
         self._stream = torch.cuda.Stream(device)
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
         self._runs, self._tries = 0, True
         self._results: tuple[torch.Tensor, ...] = ()
-
-    @property
-    def is_captured(self) -> bool:
-        return self._graph is not None
 
     def __call__(self, work: Work) -> tuple[torch.Tensor, ...]:
         """Do it; the work comes with each call, since who has it also has this object."""
         with torch.cuda.device(self._device):
-            if self._tries and self._graph is None and self._runs >= _RUNS_BEFORE:
+            if self._tries and self.graph is None and self._runs >= _RUNS_BEFORE:
                 self._capture(work)
-            if self._graph is None:
-                return self._run_aside(work)
-            self._graph.replay()
-            return self._results
-
-    def _run_aside(self, work: Work) -> tuple[torch.Tensor, ...]:
-        """Where captures run: autograd remembers the stream that it met a parameter on."""
-        self._runs += 1
-        current = torch.cuda.current_stream()
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            results = work()
-        current.wait_stream(self._stream)
-        return results
+            if self.graph is not None:
+                self.graph.replay()
+                return self._results
+            # On the stream of captures: autograd remembers the stream that it met a parameter on.
+            self._runs += 1
+            current = torch.cuda.current_stream()
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                results = work()
+            current.wait_stream(self._stream)
+            return results
 
     def _capture(self, work: Work) -> None:
         """Nothing is computed in a capture, so that a failure leaves all as it was."""
@@ -99,7 +90,7 @@ class Repeated:
                 stacklevel=4,
             )
             return
-        self._graph, self._held = graph, self._network.constants()
+        self.graph, self._held = graph, self._network.constants()
 
 
 class Captured:
@@ -111,7 +102,7 @@ class Captured:
 
     @property
     def is_captured(self) -> bool:
-        return any(repeated.is_captured for repeated, _ in self._known.values())
+        return any(repeated.graph is not None for repeated, _ in self._known.values())
 
     def load(self, tensors: Sequence[torch.Tensor], *, copy: bool = False) -> Sequence[torch.Tensor]:
         """Where work finds these numbers: in the first tensors of their kind, or in a copy of these."""

@@ -14,13 +14,13 @@ from fracdnn.validation import check_count
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Write the whole state of the training to `path` every so many records; with `resume`, go on from there.
+    """Write the whole state of the training to `path` after every `every` records; with `resume`, go on from there.
 
-    A run that is killed and resumed ends at the same bits as one that was not. Where there is no file yet, `resume`
-    starts from the beginning. A file of other data, another network or other settings is refused. The file before is
-    kept as NAME.previous; where the last one is damaged, that is taken, with a warning.
+    A run that is killed and resumed is bit-identical to an uninterrupted one. Without a file, `resume` starts from the
+    beginning. A file of other data, another network or other settings is refused. The previous file is kept as
+    NAME.previous, and is used, with a warning, if the last one is damaged.
 
-    With `at_end` the last record is written too, so that a training that came to its end is not begun again.
+    With `at_end` the last record is written too, so that a finished training is not started again.
     """
 
     path: str | Path
@@ -85,7 +85,7 @@ def newest(path: str | Path) -> Found | None:
     with together.joint("reading the checkpoint"):
         for file in (Path(path), previous_of(path)) if Path(path).exists() else ():
             try:
-                here = Found(file, read_document(file, "checkpoint"), str(damage or ""))
+                here = Found(file, read_document(file, "checkpoint"), str(damage or ""), together.rank())
                 place = here.progress
                 break
             except DamagedFileError as error:
@@ -93,9 +93,8 @@ def newest(path: str | Path) -> Found | None:
             except FileNotFoundError:
                 pass
     places = together.from_each(place, "who has the newest checkpoint")
-    source = places.index(max(places))
-    found = together.from_rank(source, here, "the checkpoint")
+    found = together.from_rank(places.index(max(places)), here, "the checkpoint")
     with together.joint("reading the checkpoint"):
         if found is None and damage is not None:
             raise damage
-    return found and replace(found, rank=source)
+    return found

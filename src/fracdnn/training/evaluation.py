@@ -1,13 +1,12 @@
 """The objective and its gradients, evaluated: the one place that decides how.
 
-Usually a backward pass of autograd through loss and network, to which the gradients of the regularization are added:
-they are known. Where a network runs on a kernel of small networks, that computes loss and gradients in one pass, and
-they go to the parameters directly: autograd would take longer than the kernel. Whoever hooks parameters, or subclasses
-the objective, has it all by autograd.
+Usually autograd goes back through loss and network, and the gradients of the regularization, which are known, are
+added. A kernel of small networks computes loss and gradients in one pass, faster than autograd alone. Hooked parameters
+and subclasses of the objective have all of it from autograd.
 
-Of several ranks each evaluates its samples, at once or chunk by chunk. Loss and gradients, times the weight of these
-samples, and that weight are one row of numbers, added up in float64, and divided. The regularization is added once,
-after it. So all ranks have the same numbers to the last bit, and those of one process up to the order of summation.
+On several ranks each evaluates its samples, at once or chunk by chunk. Loss and gradients, times the weight of these
+samples, and that weight are one row of float64, summed over ranks and divided. The regularization is added once, after
+that. So all ranks have the same bits, and those of one process up to the order of summation.
 """
 
 import math
@@ -17,8 +16,8 @@ from functools import partial
 
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
-from fracdnn.kernels.tiles import LOSSES, Loss
+from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.kernels.tiles import Loss
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
 from fracdnn.nn.engines import triton
@@ -26,11 +25,8 @@ from fracdnn.nn.engines.by_hand import LossLayers, Walk
 from fracdnn.nn.engines.choose_engine import LAYERS
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks
 from fracdnn.training import together
-from fracdnn.training.objective import Objective, weighted_hits, whole_weight
-from fracdnn.training.regularization import Regularization
-from fracdnn.training.samples import Chunk
+from fracdnn.training.objective import Chunk, Objective, Regularization, weighted_hits, whole_weight
 
-_NOT_FINITE = "states must stay finite, got one on some rank that is not; scale the data, or take a smaller step_size"
 # The objective, on a GPU as a tensor, and the outputs.
 Evaluation = tuple[float | torch.Tensor, torch.Tensor]
 
@@ -71,20 +67,25 @@ def is_plain(objective: Objective) -> bool:
     return type(objective) is Objective and type(objective.regularization) is Regularization
 
 
+def check_plain(objective: Objective, where: str) -> None:
+    """Refuse what cannot be split into sums."""
+    if not is_plain(objective):
+        raise InvalidArgumentError(
+            f"objective must be an Objective with a Regularization {where}, got {type(objective).__name__}; "
+            f"what a subclass computes cannot be split into sums"
+        )
+
+
 def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weights: Weights) -> Evaluation | None:
     """The same with the loss inside a kernel; None where that cannot run, or where autograd has to say what is
     wrong.
     """
     x, target, weight = chunk
-    if not (network.may_run_on_kernel or x.is_cuda):
-        return None
-    if type(network) is not FractionalNetwork or has_module_hooks(network):
-        return None
-    if not _kernel_takes(objective.loss, network.architecture.n_outputs, chunk):
+    is_usual = type(network) is FractionalNetwork and (network.may_run_on_kernel or x.is_cuda)
+    if not is_usual or has_module_hooks(network) or not _kernel_takes(objective.loss, network, chunk):
         return None
     engine, plan = network.route(x, weights)
-    kind = LAYERS.get(engine)
-    if kind is None or not issubclass(kind, LossLayers):
+    if (kind := LAYERS.get(engine)) is None or not issubclass(kind, LossLayers):
         return None
     loss = Loss(objective.loss, target, weight, objective.label_smoothing)
     with torch.no_grad():
@@ -99,20 +100,21 @@ def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weig
         return value + objective.regularization.add_to_gradients(weights), outputs
 
 
-def _kernel_takes(loss: str, n_outputs: int, chunk: Chunk) -> bool:
-    """Whether targets and weights are such as the kernel takes."""
-    x, target, weight = chunk
-    if loss not in LOSSES or x.dim() != 2 or x.requires_grad:
+def _kernel_takes(loss: str, network: FractionalNetwork, chunk: Chunk) -> bool:
+    """Whether samples are such as the kernel takes."""
+    (x, target, weight), n_outputs = chunk, network.architecture.n_outputs
+    if x.dim() != 2 or x.requires_grad or not (x.is_cpu or n_outputs <= triton.MAX_OUTPUTS):
         return False
-    if loss == "cross_entropy":
-        fits = target.dtype is torch.int64 and target.shape == (len(x),)
-    else:
-        fits = target.dtype is x.dtype and target.shape == (len(x), n_outputs)
+    is_classes = loss == "cross_entropy"
+    kinds = [(target, torch.int64 if is_classes else x.dtype, (len(x),) if is_classes else (len(x), n_outputs))]
     if weight is not None:
-        fits = fits and weight.dtype is x.dtype and weight.shape == (len(x),)
-    data = (target,) if weight is None else (target, weight)
-    plain = all(type(each) is torch.Tensor and each.device == x.device and not each.requires_grad for each in data)
-    return fits and plain and (x.is_cpu or n_outputs <= triton.MAX_OUTPUTS)
+        kinds.append((weight, x.dtype, (len(x),)))
+    for each, dtype, shape in kinds:
+        if type(each) is not torch.Tensor or each.device != x.device or each.requires_grad:
+            return False
+        if each.dtype is not dtype or each.shape != shape:
+            return False
+    return True
 
 
 def check_labels(loss: str, n_outputs: int, target: torch.Tensor) -> None:
@@ -148,11 +150,7 @@ def backward_together(
     Then the outputs of the last chunk, zeros where its samples weigh nothing and are left out, and what `weighted_hits`
     gives for all samples.
     """
-    if not is_plain(objective):
-        raise InvalidArgumentError(
-            f"objective must be an Objective itself on several processes, got a {type(objective).__name__}; "
-            f"its data and its regularization are summed apart"
-        )
+    check_plain(objective, "on several processes")
     data = replace(objective, regularization=Regularization())
     parameters = [p for p in network.parameters() if p.requires_grad]
     before, sizes = [p.grad for p in parameters], [p.numel() for p in parameters]
@@ -173,7 +171,7 @@ def backward_together(
             found = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
             gradients.add_(torch.cat([each.reshape(-1) for each in found]), alpha=share)
     row = torch.cat([gradients.new_tensor([loss, whole, hits]), gradients])
-    sums = _agreed_sum(row, errors, "the sum of loss and gradients")
+    sums = together.settle("an evaluation", *errors, values=row, sums="the sum of loss and gradients")
     loss, whole, hits = sums[:3].tolist()
     for parameter, part, old in zip(parameters, (sums[3:] / whole).split(sizes), before, strict=True):
         gradient = part.view(parameter.shape).to(parameter.dtype)
@@ -192,18 +190,6 @@ def data_loss_together(objective: Objective, network: FractionalNetwork, chunks:
             share = whole_weight(x, weight)
             if share:
                 loss, whole = loss + share * float(objective.data_loss(network(x), target, weight)), whole + share
-    sums = _agreed_sum(torch.tensor([loss, whole], dtype=torch.float64), errors, "the loss of held-out samples")
+    row = torch.tensor([loss, whole], dtype=torch.float64)
+    sums = together.settle("an evaluation", *errors, values=row, sums="the loss of held-out samples")
     return sums[0] / sums[1]
-
-
-def _agreed_sum(row: torch.Tensor, errors: list[BaseException], what: str) -> torch.Tensor:
-    """The sum over ranks; where a rank has an error, one on all of them."""
-    errors = errors or together.noted_interrupt()
-    failures = [error for error in errors if not isinstance(error, NotFiniteError)]
-    sums = together.total(torch.cat([row.new_tensor([len(errors), len(failures)]), row]), what)
-    n_errors, n_failed = sums[:2].tolist()
-    if n_failed:
-        together.settle("an evaluation", *failures)
-    if n_errors:
-        raise errors[0] if errors else NotFiniteError(_NOT_FINITE)
-    return sums[2:]

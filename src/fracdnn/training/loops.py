@@ -48,13 +48,13 @@ class Training(ABC):
     max_time: float | None = None
 
     def fit(self, task: Task) -> History:
-        """Change the network's parameters in place and tell what happened; the history's `status` says why it ended."""
+        """Change the network's parameters in place; the history's `status` says why the training ended."""
         return self.fit_all([task])[0]
 
     def fit_all(self, tasks: Sequence[Task]) -> list[History]:
-        """The same for tasks side by side, each to what it comes to by `fit`; `can_go_side_by_side` says whether.
+        """`fit` for several tasks side by side, where `can_go_side_by_side` allows it, with the same results.
 
-        Where it ends from outside (Ctrl-C, time), all are at their best point so far. Their state is one checkpoint.
+        After Ctrl-C or a time limit, all are at their best point so far. Their state is one checkpoint.
         """
         if self.max_time is not None:
             check_positive(self.max_time, "max_time")
@@ -71,7 +71,8 @@ class Training(ABC):
                     ended = self._train(run)
                 except EndedError as error:
                     ended = str(error)
-                run.end(ended)
+                if self.checkpoints is not None and self.checkpoints.at_end:
+                    run.write_last()
         except KeyboardInterrupt:
             ended = "interrupted"
             run.write_last()
@@ -158,8 +159,7 @@ class MiniBatchTraining(Training):
             here = {"batch": number, "drawn_from": task.generator.get_state()}
             batch = task.part(self._drawn(task).to(task.x.device))
             if self.normalization != "none":
-                by_feature = self.normalization == "feature"
-                batch.x = normalize_batch(batch.x, per_feature=by_feature, shared=True)
+                batch.x = normalize_batch(batch.x, per_feature=self.normalization == "feature", shared=True)
             status = _minimise(self, run, batch, here, captured)
         return status
 
@@ -177,8 +177,7 @@ def _minimise(
 ) -> str:
     """Run the line-search optimizer of a training on a task, noting each iteration; returns why it stopped.
 
-    `here` is what a checkpoint must hold beside the state of the optimizer; of a checkpoint, the first call goes on.
-    `captured` evaluates where it can.
+    A checkpoint holds `here` next to the state of the optimizer; the first call of a resumed run continues from it.
     """
     member = run.members[0]
     if captured is not None:
@@ -226,5 +225,6 @@ def _evaluated(task: Task, parameters: Sequence[torch.nn.Parameter], captured: C
     except NotFiniteError:
         # A step too long: the line search takes a shorter one.
         return math.inf
-    progress.add_rows(task.n if isinstance(task, Task) else sum(task.samples.sizes), lambda: found)
+    if progress.log is not None:
+        progress.log.add_rows(task.n, lambda: found)
     return found

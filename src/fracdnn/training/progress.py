@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fracdnn.extras import require
 from fracdnn.training.records import Record
@@ -15,20 +16,25 @@ from fracdnn.training.records import Record
 _BAR, _TIME_LEFT = 8, 8
 # Seconds after which a line comes within an iteration.
 BETWEEN_LINES = 30.0
-_log: "Log | None" = None
+# Shows an iteration, by its number.
+Bar = Callable[[int, Record], object]
+# Of the training under way, if anything is to be told of it.
+log: "Log | None" = None
 _metrics: Path | None = None
 
 
 class Log:
-    """A line for each iteration, or within a long one every half minute; and a line of JSON for each in `metrics`."""
+    """Shows each iteration: a line, and within a long one a line every half minute, or the `bar`; and writes a line of
+    JSON for each to the file of `metrics_to`.
+    """
 
-    def __init__(self, total: int, metrics: Path | None, *, lines: bool) -> None:
-        self._total, self._metrics, self._lines = total, metrics, lines
+    def __init__(self, total: int, *, lines: bool, bar: Bar | None) -> None:
+        self._total, self._lines, self._bar = total, lines, bar
         self._began = self._told = time.monotonic()
         self._done, self._rows, self.checkpoint = 0, 0.0, 0
 
     def add_rows(self, rows: float, loss: Callable[[], float]) -> None:
-        """So many more rows of this iteration, whose loss so far `loss` computes where it is shown."""
+        """More rows of this iteration; `loss` computes its loss so far where that is shown."""
         self._rows += rows
         if self._lines and time.monotonic() - self._told >= BETWEEN_LINES:
             self._tell(f"within iteration {self._done + 1} of {self._total}: loss {loss():.4g}")
@@ -38,9 +44,11 @@ class Log:
         if step <= self._done:  # of several at once, the first to come
             return
         held_out = record.validation_score
-        if self._metrics is not None:
+        if _metrics is not None:
             found = {"step": step, "time": round(time.time(), 3), "loss": record.loss, "held_out_loss": held_out}
-            self._write(self._metrics, step, json.dumps({**found, "rows_per_second": round(self._rate(), 1)}))
+            self._write(_metrics, step, json.dumps({**found, "rows_per_second": round(self._rate(), 1)}))
+        if self._bar is not None:
+            self._bar(step, record)
         if self._lines:
             also = "" if held_out is None else f", held out {held_out:.4g}"
             self._tell(f"iteration {step} of {self._total}: loss {record.loss:.4g}{also}")
@@ -67,18 +75,6 @@ class Log:
             raise
 
 
-def add_rows(rows: float, loss: Callable[[], float]) -> None:
-    """See `Log`; nothing where there is none."""
-    if _log is not None:
-        _log.add_rows(rows, loss)
-
-
-def note_checkpoint(number: int) -> None:
-    """A checkpoint after so many iterations was written."""
-    if _log is not None:
-        _log.checkpoint = number
-
-
 @contextmanager
 def metrics_to(path: Path | None) -> Iterator[None]:
     """A block whose training writes a line of JSON for each iteration."""
@@ -91,21 +87,21 @@ def metrics_to(path: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def logged(total: int, *, lines: bool = False) -> Iterator[Callable[..., None] | None]:
-    """What a task's `watch` takes to write metrics and lines; None where there are neither."""
-    global _log
-    if not lines and _metrics is None:
+def logged(total: int, *, lines: bool = False, bar: Bar | None = None) -> Iterator[Any]:
+    """What a task's `watch` takes to show records and to write metrics; None where there is nothing to do."""
+    global log
+    if not lines and bar is None and _metrics is None:
         yield None
         return
-    _log = Log(total, _metrics, lines=lines)
+    log = Log(total, lines=lines, bar=bar)
     try:
-        yield _log.add
+        yield log.add
     finally:
-        _log = None
+        log = None
 
 
 @contextmanager
-def shown_progress(total: int) -> Iterator[Callable[..., None]]:
+def shown_progress(total: int) -> Iterator[Any]:
     """Show loss, accuracy, gradient norm and line-search trials, as many as a line has room for, and the time left.
 
     Where standard error is no terminal, there are lines; see `Log`.
@@ -120,21 +116,18 @@ def shown_progress(total: int) -> Iterator[Callable[..., None]]:
     console, figures = Console(stderr=True), TextColumn("{task.fields[figures]}")
     if not console.is_terminal and not console.is_jupyter:
         with logged(total, lines=True) as note:
-            assert note is not None
             yield note
         return
     columns = (BarColumn(bar_width=_BAR), MofNCompleteColumn(), figures, TimeRemainingColumn(compact=True))
     room = console.width - _BAR - (2 * len(str(total)) + 1) - _TIME_LEFT - (len(columns) - 1)
-    with logged(total) as note, Progress(*columns, console=console) as progress:
-        bar = progress.add_task("training", total=total, figures="")
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("training", total=total, figures="")
 
-        def watch(record: Record, before: int = 0) -> None:
-            if note is not None:
-                note(record, before)
-            if before + record.iteration > progress.tasks[bar].completed:  # of several at once, the first to come
-                progress.update(bar, completed=before + record.iteration, figures=_figures(record, room))
+        def show(step: int, record: Record) -> None:
+            progress.update(task, completed=step, figures=_figures(record, room))
 
-        yield watch
+        with logged(total, bar=show) as note:
+            yield note
 
 
 def _figures(record: Record, room: int) -> str:

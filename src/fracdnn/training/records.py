@@ -21,14 +21,6 @@ class Record:
     accuracy: float | None = None
     validation_score: float | None = None
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether its fields are what they are said to be, which a file does not promise."""
-        numbers = [self.loss, self.gradient_norm, self.accuracy or 0.0, self.validation_score or 0.0]
-        counts, layers = (self.iteration, self.line_search_trials), self.layer_gradients
-        plain = all(isinstance(each, int) for each in counts) and isinstance(layers, list)
-        return plain and all(isinstance(each, float | int) for each in (*numbers, *layers))
-
 
 @dataclass
 class History:
@@ -53,7 +45,13 @@ class History:
         """The inverse of `to_dict`; a TypeError where the document holds something else than records."""
         records = [Record(**record) for record in document["records"]]
         status, captured = document["status"], document["captured"]
-        if not (isinstance(status, str) and isinstance(captured, bool) and all(each.is_plain for each in records)):
+        plain = isinstance(status, str) and isinstance(captured, bool)
+        for each in records:
+            layers = each.layer_gradients
+            numbers = (each.loss, each.gradient_norm, each.accuracy or 0.0, each.validation_score or 0.0)
+            plain = plain and all(isinstance(count, int) for count in (each.iteration, each.line_search_trials))
+            plain = plain and isinstance(layers, list) and all(isinstance(n, float | int) for n in (*numbers, *layers))
+        if not plain:
             raise TypeError("a history of something else than numbers")
         return cls(records, status, captured)
 

@@ -13,6 +13,7 @@ import torch
 from fracdnn.container import checked
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import describe
 from fracdnn.training import progress, together
 from fracdnn.training.checkpoints import Checkpoints, newest, write_checkpoint
@@ -55,10 +56,11 @@ class Member:
         self.history, self.position = History(), State()
         self._best: State | None = None
         self._best_score, self._waited = float("inf"), 0
-        may_hold_out = early_stopping if whole.validation is None else None
-        held_out = _checked(saved["held_out"], whole, may_hold_out) if saved else _drawn(whole, may_hold_out)
-        self._held_out, self.task = held_out, whole
-        self.validation = whole.validation if early_stopping else None
+        self.task, self.validation = whole, whole.validation if early_stopping else None
+        held_out = _drawn(whole, early_stopping) if early_stopping and whole.validation is None else None
+        if saved:
+            held_out = _checked(saved["held_out"], held_out, whole)
+        self._held_out = held_out
         if held_out is not None:
             kept = torch.ones(whole.n, dtype=torch.bool)
             kept[held_out] = False
@@ -92,12 +94,13 @@ class Member:
         if self._best is not None:
             self.task.network.load_state_dict(self._best)
 
-    def document(self, position: State, *, copied: bool = False) -> State:
-        """The whole state of the training, to go on from, but for its history; `copied` from what goes on to change."""
-        moving = {"position": position, "network": self.task.network.state_dict()}
+    def document(self, position: State) -> State:
+        """A copy of the whole state of the training, to go on from."""
         return {
             "identity": self._identity,
-            **(copy.deepcopy(moving) if copied else moving),
+            "history": replace(self.history, records=list(self.history.records)),
+            "position": copy.deepcopy(position),
+            "network": copy.deepcopy(self.task.network.state_dict()),
             "generator": self.task.generator.get_state(),
             "held_out": self._held_out,
             "best": self._best,
@@ -106,58 +109,53 @@ class Member:
         }
 
     def _restore(self, saved: State) -> None:
-        """Take all of it or, with an error, nothing: a trial shows what fits."""
-        trial, best = copy.deepcopy(self.task.network), saved["best"]
-        for state in (best, saved["network"]):
-            if state is not None:
-                trial.load_state_dict(state)
-        torch.Generator().set_state(saved["generator"])
-        position, waited = dict(saved["position"]), check_count(saved["waited"], "waited")
-        if not position:
+        self._best, self._best_score = saved["best"], float(saved["best_score"])
+        self._waited, self.position = check_count(saved["waited"], "waited"), dict(saved["position"])
+        if not self.position:
             raise ValueError("no position to go on from")
-        history, score = History.from_dict(saved["history"]), float(saved["best_score"])
+        self.history = History.from_dict(saved["history"])
         # One of several may have ended; a run that came to its end may go on with other limits.
-        history.status = str(position.get("status", ""))
-        self.history, self.position = history, position
-        self._best, self._best_score, self._waited = best, score, waited
+        self.history.status = str(self.position.get("status", ""))
+        self.keep_best()  # which shows whether it fits
         self.task.network.load_state_dict(saved["network"])
         self.task.generator.set_state(saved["generator"])
 
 
-def _drawn(whole: Task, early_stopping: EarlyStopping | None) -> torch.Tensor | None:
-    """The rows to hold out."""
-    if early_stopping is None or whole.held_out is not None:
-        return whole.held_out if early_stopping else None
-    held_out = max(1, int(early_stopping.validation_fraction * whole.n))
-    if held_out == whole.n:
+def _drawn(whole: Task, early_stopping: EarlyStopping) -> torch.Tensor:
+    """The rows to hold out, unless the task says so."""
+    if whole.held_out is not None:
+        return whole.held_out
+    n_held_out = max(1, int(early_stopping.validation_fraction * whole.n))
+    if n_held_out == whole.n:
         raise InvalidArgumentError(
-            f"early_stopping must leave samples to train on, got {held_out} in all; pass more samples or None"
+            f"early_stopping must leave samples to train on, got {n_held_out} in all; pass more samples or None"
         )
-    return torch.randperm(whole.n, generator=whole.generator)[:held_out]
+    return torch.randperm(whole.n, generator=whole.generator)[:n_held_out]
 
 
-def _checked(held_out: torch.Tensor | None, whole: Task, early_stopping: EarlyStopping | None) -> torch.Tensor | None:
-    """The rows that a checkpoint says are held out, if they can be."""
-    if (held_out is None) != (early_stopping is None):
-        raise ValueError("samples held out without early stopping, or none with it")
-    if held_out is not None:
-        known = int(torch.isin(torch.arange(whole.n), held_out).sum())
-        if held_out.dtype != torch.int64 or held_out.shape != (known,) or not 0 < known < whole.n:
-            raise ValueError(f"held-out samples of shape {tuple(held_out.shape)} that are not among the {whole.n}")
-        if whole.held_out is not None and not torch.equal(held_out, whole.held_out):
-            raise ValueError("other samples held out")
-    return held_out
+def _checked(saved: torch.Tensor | None, drawn: torch.Tensor | None, whole: Task) -> torch.Tensor | None:
+    """The rows that a checkpoint says are held out, if they can be; as many as are `drawn` now."""
+    if saved is None or drawn is None:
+        if saved is not drawn:
+            raise ValueError("samples held out without early stopping, or none with it")
+        return None
+    known = int(torch.isin(torch.arange(whole.n), saved).sum())
+    if saved.dtype != torch.int64 or saved.shape != drawn.shape or len(saved) != known:
+        raise ValueError(f"held-out samples of shape {tuple(saved.shape)} that are not among the {whole.n}")
+    if whole.held_out is not None and not torch.equal(saved, drawn):
+        raise ValueError("other samples held out")
+    return saved
 
 
 class Run:
-    """What a loop tells of its records. Of several members the state of all is one file."""
+    """Where a loop notes its records. The state of all members is one file."""
 
     def __init__(self, tasks: Sequence[Task], training: Any, ends: float | None) -> None:
         """`training` is a `Training`; when the clock says `ends`, its time is over."""
         self._ends = ends
         self._checkpoints: Checkpoints | None = training.checkpoints
-        # How to go on from the last record or mark, unless it was written, and the number of records of each member.
-        self._unwritten: list[tuple[State, int]] = []
+        # How each member goes on from the last record or mark, unless it was written.
+        self._unwritten: list[State] = []
         if not together.is_alone():
             _check_ranks(tasks[0], training)
         identities = [_identity(task, training.settings()) if training.checkpoints else {} for task in tasks]
@@ -166,7 +164,7 @@ class Run:
             self.members = [Member(*each, stopping) for each in zip(tasks, identities, saved, strict=True)]
 
     def note(self, records: Sequence[tuple[Member, Record]], positions: Callable[[], Iterable[State]]) -> None:
-        """After the members' `add`: write a checkpoint if it is due, show the records, and end where that is due.
+        """After the members' `add`: write a checkpoint, show the records and end, each if it is due.
 
         `positions` says how each of the members goes on from here.
         """
@@ -187,8 +185,8 @@ class Run:
             raise EndedError(TIME_LIMIT)
 
     def mark(self, number: int, positions: Callable[[], Iterable[State]], records: Callable[[], list[Record]]) -> None:
-        """Between records: a checkpoint where so many steps towards the next one are worth it, and where the time is
-        over, the end. Then what there is of the next record is the last one; a resumed run makes it anew.
+        """Between records, after `number` steps towards the next one: write a checkpoint if it is due, and end if the
+        time is over. Then the next record, as far as it is, is the last one; a resumed run makes it anew.
         """
         is_over = self._is_over()
         with together.joint("writing a checkpoint"):
@@ -201,15 +199,8 @@ class Run:
         if "" not in [member.history.status for member in self.members]:
             raise EndedError
 
-    def end(self, status: str) -> None:
-        """Say why those ended that went on until now; write where, if that is requested and was not."""
-        for member in self.members:
-            member.history.status = member.history.status or status
-        if self._checkpoints is not None and self._checkpoints.at_end:
-            self.write_last()
-
     def write_last(self) -> None:
-        """Write how to go on from the last record or mark, if there are checkpoints and it was not written."""
+        """Write how to go on from the last record or mark, if there are checkpoints and that was not written."""
         with together.joint("writing the last checkpoint"):
             if self._unwritten:
                 self._write()
@@ -226,25 +217,20 @@ class Run:
         return bool(together.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
 
     def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> None:
-        """Write it, or keep it for an interrupt, which comes where nobody could go on from."""
+        """Write a checkpoint, or keep it for an interrupt, which comes where nobody could go on from."""
         if self._checkpoints is None or not together.is_first():
             return
-        is_due = is_over or number % self._checkpoints.every == 0
-        self._unwritten = [
-            (member.document(position, copied=not is_due), len(member.history.records))
-            for member, position in zip(self.members, positions(), strict=True)
-        ]
-        if is_due:
+        pairs = zip(self.members, positions(), strict=True)
+        self._unwritten = [member.document(position) for member, position in pairs]
+        if is_over or number % self._checkpoints.every == 0:
             self._write()
 
     def _write(self) -> None:
         assert self._checkpoints is not None
-        found = [
-            {**state, "history": replace(member.history, records=member.history.records[:number]).to_dict()}
-            for member, (state, number) in zip(self.members, self._unwritten, strict=True)
-        ]
-        write_checkpoint(self._checkpoints.path, {"members": found})
-        progress.note_checkpoint(max(number for _, number in self._unwritten))
+        members = [{**state, "history": state["history"].to_dict()} for state in self._unwritten]
+        write_checkpoint(self._checkpoints.path, {"members": members})
+        if progress.log is not None:
+            progress.log.checkpoint = max(len(state["history"].records) for state in self._unwritten)
         self._unwritten = []
 
     def _saved(self, identities: Sequence[State]) -> Sequence[State | None]:
@@ -253,8 +239,7 @@ class Run:
         if points is None or not points.resume or (found := newest(points.path)) is None:
             return [None] * n
         if found.damage:
-            text = f"{found.damage}; training goes on from the checkpoint before it, {found.path}"
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(f"{found.damage}; training goes on from the checkpoint before it, {found.path}", stacklevel=2)
         with self.restoring():
             members = found.document["members"]
             if len(members) != n:
@@ -274,12 +259,13 @@ class Run:
 
 def _identity(task: Task, settings: State) -> State:
     """What must be the same to go on; as JSON gives it back."""
-    network = {name: list(v) if isinstance(v, tuple) else v for name, v in _described(task).items()}
-    return {"data": task.digest(), "network": network, "objective": asdict(task.objective), "settings": settings}
+    network, objective = _described(task.network), asdict(task.objective)
+    return {"data": task.digest(), "network": network, "objective": objective, "settings": settings}
 
 
-def _described(task: Task) -> State:
-    return {**task.network.options, "activation": describe(task.network.architecture.activation)}
+def _described(network: FractionalNetwork) -> State:
+    options = {**network.options, "activation": describe(network.architecture.activation)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 
 def _check_ranks(task: Task, training: Any) -> None:
@@ -289,7 +275,7 @@ def _check_ranks(task: Task, training: Any) -> None:
     together.check_same(
         training=repr(replace(training, checkpoints=None, keep_interrupted=False)),
         checkpoints=repr(points and (points.every, points.resume)),
-        network=repr(_described(task)),
+        network=repr(_described(task.network)),
         objective=repr(task.objective),
         parameters=b"".join(state),
         generator=task.generator.get_state().numpy().tobytes(),

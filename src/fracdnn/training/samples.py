@@ -1,19 +1,34 @@
-"""Samples that come in pieces, each of which fits into memory, all of which may not.
+"""Samples in pieces, each of which fits into memory, all of which may not; and training on them.
 
-Every process can read any piece; of several, each reads some of them.
+Adam goes through them in windows; other methods add up all pieces. Every process can read any piece; of several, each
+reads some of them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.nn import FractionalNetwork
+from fracdnn.training import together
+from fracdnn.training.adam import AdamLoop, AdamTraining
+from fracdnn.training.evaluation import backward_together, check_plain, data_loss_together
+from fracdnn.training.objective import Chunk as Chunk
+from fracdnn.training.objective import Objective
+from fracdnn.training.records import Record
+from fracdnn.training.run import Run
+from fracdnn.training.task import Task
 from fracdnn.training.together import Rows
+from fracdnn.validation import check_count
 
-# Features, targets, and weights or None.
-Chunk = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+# Evaluations take this many samples at a time.
+ROWS_AT_A_TIME = 16_384
+# A window of samples, unless it is given in rows.
+WINDOW_BYTES = 64_000_000
 
 
 class Samples(ABC):
@@ -101,7 +116,10 @@ class _Reader:
             held.append(_part(chunk, 0, rows))
             self._rest = _part(chunk, rows, len(chunk[0])) if rows < len(chunk[0]) else None
             rows -= len(held[-1][0])
-        return _joined(held) if held else None
+        if not held:
+            return None
+        x, target, weight = zip(*held, strict=True)
+        return torch.cat(x), torch.cat(target), None if weight[0] is None else torch.cat(weight)
 
 
 def _part(chunk: Chunk, begin: int, end: int) -> Chunk:
@@ -109,6 +127,135 @@ def _part(chunk: Chunk, begin: int, end: int) -> Chunk:
     return x[begin:end], target[begin:end], None if weight is None else weight[begin:end]
 
 
-def _joined(held: list[Chunk]) -> Chunk:
-    x, target, weight = zip(*held, strict=True)
-    return torch.cat(x), torch.cat(target), None if weight[0] is None else torch.cat(weight)
+@dataclass
+class StreamedTask:
+    """A `Task` whose samples come in pieces. `validation` is what early stopping looks at.
+
+    Sums over samples are kept in float64; they differ from those of a `Task` by rounding.
+
+    On several processes `samples` are all of them on each, which reads those pieces that it is to evaluate; what is
+    computed is that of one process up to the order of summation.
+    """
+
+    network: FractionalNetwork
+    objective: Objective
+    samples: Samples
+    generator: torch.Generator = field(default_factory=torch.Generator)
+    watch: Callable[[Record], None] | None = None
+    validation: "StreamedTask | None" = None
+    held_out: ClassVar[None] = None  # nobody knows rows by numbers
+    # Of the last `backward`: weight of the samples in the right class, and of all. Nobody holds all outputs.
+    output: torch.Tensor = field(default_factory=lambda: torch.empty(0), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_plain(self.objective, "for samples in pieces")
+        if not self.n:
+            raise InvalidArgumentError(
+                f"samples must hold at least one, got none in {len(self.samples.sizes)} pieces; pass some, "
+                f"or for validation None"
+            )
+
+    @property
+    def x(self) -> NoReturn:
+        raise InvalidArgumentError(
+            "training must be StreamedAdamTraining or FullBatchTraining for samples in pieces, got one that wants them "
+            "all in memory; pass a Task"
+        )
+
+    part = x
+
+    @property
+    def n(self) -> int:
+        return sum(self.samples.sizes)
+
+    def digest(self) -> str:
+        with together.joint("reading the samples"):
+            return self.samples.digest()
+
+    def check_labels(self) -> None:
+        """Each window is looked at when it comes."""
+
+    def check_alike(self) -> None:
+        """Refuse processes that have other samples."""
+        parts = [self.samples, *([] if self.validation is None else [self.validation.samples])]
+        with together.joint("reading the samples"):
+            said = [(list(part.sizes), part.digest()) for part in parts]
+        together.check_same(samples=repr(said))
+
+    def windows(self, rows: int, epoch: int, first: int = 0) -> Iterator[Task]:
+        """Tasks on windows of samples, each with a generator that shuffles it; the same for the same epoch.
+
+        Of each window a process reads its pieces, and holds their rows. What fails in it on one fails on all.
+        """
+        seed, share = self.generator.initial_seed(), {"rank": together.rank(), "n_ranks": together.count()}
+        flow = windows(self.samples, rows, seed=seed, epoch=epoch, first=first, **share)
+        for number in range(first, -(-self.n // rows)):
+            with together.joint("reading the samples"):
+                chunk, numbered = next(flow)
+                drawn = np.random.SeedSequence([seed, epoch, number]).generate_state(1)[0]
+                generator = torch.Generator().manual_seed(int(drawn))
+                chunk = chunk or self._nothing()
+                task = Task(self.network, self.objective, *chunk, generator=generator, rows=numbered)
+                task.check_labels()
+            yield task
+
+    def backward(self) -> float:
+        """The objective over all samples, its gradients added to those of the parameters."""
+        value, _, self.output = backward_together(self.objective, self.network, self._chunks())
+        return value
+
+    @torch.no_grad()
+    def data_loss(self) -> torch.Tensor:
+        return data_loss_together(self.objective, self.network, self._chunks())
+
+    @torch.no_grad()
+    def loss(self) -> torch.Tensor:
+        return self.data_loss() + self.objective.regularization(self.network)
+
+    def accuracy(self, output: torch.Tensor) -> float | None:
+        """The share of samples in the right class at the last `backward`; None for a regression."""
+        if self.objective.loss != "cross_entropy" or not len(output):
+            return None
+        return float(output[0] / output[1])
+
+    def _chunks(self) -> Iterator[Chunk]:
+        return chunks(self.samples, ROWS_AT_A_TIME, rank=together.rank(), n_ranks=together.count())
+
+    def _nothing(self) -> Chunk:
+        """No samples, of the kind that the network takes."""
+        architecture, parameter = self.network.architecture, next(self.network.parameters())
+        x, target = (parameter.new_empty(0, n) for n in (architecture.n_features, architecture.n_outputs))
+        return x, target[:, 0].long() if self.objective.loss == "cross_entropy" else target, None
+
+
+@dataclass(frozen=True)
+class StreamedAdamTraining(AdamTraining):
+    """Adam on samples in pieces, a record an epoch: `AdamTraining` whose samples are shuffled within windows.
+
+    A window has `window` samples, rounded up to whole mini-batches (None: as many as 64 MB hold); pieces come in a
+    random order. So seed, epoch and window say which samples come next, a checkpoint is also written after every
+    `every` windows, and `max_time` ends within an epoch, after a window.
+
+    Several processes read the pieces of a window in turn: where it has fewer of them, some have nothing to do. A larger
+    `window` gives each its part.
+    """
+
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window is not None:
+            check_count(self.window, "window", minimum=1)
+
+    def _train(self, run: Run) -> str:
+        task: Any = run.members[0].task
+        if not isinstance(task, StreamedTask):
+            raise InvalidArgumentError(
+                f"task must be a StreamedTask for StreamedAdamTraining, got a {type(task).__name__}; "
+                f"use AdamTraining for samples in memory"
+            )
+        rows = self.window
+        if rows is None:
+            parameter = next(task.network.parameters())
+            rows = WINDOW_BYTES // (task.network.architecture.n_features * parameter.element_size())
+        return AdamLoop(self, run, window=max(1, -(-rows // self.batch_size))).train()

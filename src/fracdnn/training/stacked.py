@@ -19,7 +19,6 @@ from fracdnn.nn.engines.by_hand import MatmulLayers, Walk
 from fracdnn.nn.learned import orders_from
 from fracdnn.training.objective import Objective
 from fracdnn.training.records import Record
-from fracdnn.training.run import State
 from fracdnn.training.task import Task
 
 _RAW_ORDER = "memory.learned_order.raw"
@@ -125,6 +124,7 @@ class StackedMembers:
         self._chunks = [task.chunk for task in tasks]
         self.network = StackedNetworks([task.network for task in tasks])
         self.parameters = self.kept = self.network.parameters
+        self.untie = self.network.untie
         self.counts = [task.n for task in tasks]
         self.n_batches = -(-max(self.counts) // batch_size)
         self.sizes = [batch_size] * self.n_batches
@@ -133,13 +133,6 @@ class StackedMembers:
         rows = (torch.tensor(self.counts) - starts).clamp(0, batch_size)
         self.rows = rows.to(tasks[0].x.device, torch.float64)
         self._held_out = (_padded([task.chunk for task in validation]), validation[0].objective) if validation else None
-
-    def joined(self, moments: Sequence[State]) -> list[State]:
-        """The moments of each parameter, from those of the members; all have done as many steps."""
-        return [
-            {name: each[0][name] if name == "step" else torch.stack([one[name] for one in each]) for name in each[0]}
-            for each in zip(*(member.values() for member in moments), strict=True)
-        ]
 
     def load(self, orders: Sequence[torch.Tensor]) -> None:
         """Write the samples in these orders."""
@@ -169,14 +162,13 @@ class StackedMembers:
         _, target, weight = self.data
         return list((((outputs.argmax(2) == target) * weight).sum(1) / weight.sum(1)).tolist())
 
-    def records(
-        self, number: int, found: Sequence[tuple[float, float | None]], gradients: Sequence[torch.Tensor]
-    ) -> list[Record]:
-        """A record of each network, of losses, accuracies and gradients."""
-        squares = dict(zip(self.network.names, [each.double().square() for each in gradients], strict=True))
+    def records(self, number: int, results: Sequence[tuple[float, float | None]]) -> list[Record]:
+        """A record of each network, of losses, accuracies and the gradients of its parameters."""
+        own = [each.grad.double().square() for each in self.parameters if each.grad is not None]
+        squares = dict(zip(self.network.names, own, strict=True))
         norms = torch.stack([each.flatten(1).sum(1) for each in squares.values()]).sum(0).sqrt().tolist()
         layers = (squares["K"].sum((2, 3)) + squares["b"].sum(2)).sqrt().tolist()
-        rows = zip(found, norms, layers, strict=True)
+        rows = zip(results, norms, layers, strict=True)
         return [Record(number, loss, norm, each, accuracy=share) for (loss, share), norm, each in rows]
 
     @torch.no_grad()

@@ -10,10 +10,9 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.training import together
-from fracdnn.training.evaluation import backward, backward_together, check_labels, data_loss_together, evaluate
-from fracdnn.training.objective import Objective, weighted_hits, whole_weight
+from fracdnn.training.evaluation import backward_together, check_labels, data_loss_together, evaluate
+from fracdnn.training.objective import Chunk, Objective, weighted_hits, whole_weight
 from fracdnn.training.records import Record
-from fracdnn.training.samples import Chunk
 from fracdnn.training.together import Rows
 
 # Of a digest.
@@ -106,17 +105,14 @@ class Task:
 
     def backward(self) -> float:
         """The objective, its gradients added to those of the parameters."""
-        if together.is_alone():
-            value, self.output = backward(self.objective, self.network, *self.chunk)
-        else:
-            value, self.output, _ = backward_together(self.objective, self.network, [self.chunk])
-        return value
+        return float(self.evaluate())
 
     def evaluate(self) -> float | torch.Tensor:
-        """`backward` with a value that stays on a GPU, for which nobody waits; on several processes they do."""
-        if not together.is_alone():
-            return self.backward()
-        value, self.output = evaluate(self.objective, self.network, self.chunk)
+        """The same with a value that stays on a GPU, for which nobody waits; on several processes they do."""
+        if together.is_alone():
+            value, self.output = evaluate(self.objective, self.network, self.chunk)
+        else:
+            value, self.output, _ = backward_together(self.objective, self.network, [self.chunk])
         return value
 
     def check_labels(self) -> None:
@@ -148,7 +144,8 @@ def digest(parts: list[torch.Tensor], places: torch.Tensor | None) -> str:
     with np.errstate(over="ignore"):
         for begin in range(0, n, _ROWS_AT_A_TIME):
             rows = slice(begin, begin + _ROWS_AT_A_TIME)
-            words = np.hstack([_words(part[rows]) for part in parts])
+            octets = [_octets(part[rows]) for part in parts]
+            words = np.hstack([np.pad(each, ((0, 0), (0, -each.shape[1] % 8))) for each in octets]).view(np.uint64)
             hashes = _mixed(words + _GOLDEN * np.arange(1, words.shape[1] + 1, dtype=np.uint64)).sum(1)
             if places is not None:
                 hashes += _mixed(places[rows].numpy().astype(np.uint64) + _GOLDEN)
@@ -159,11 +156,9 @@ def digest(parts: list[torch.Tensor], places: torch.Tensor | None) -> str:
     return f"{int(sums[1])} rows of {', '.join(kinds)}: {int(sums[0]) % 2**64:016x}"
 
 
-def _words(part: torch.Tensor) -> np.ndarray:
-    """The bytes of each row as whole numbers of 64 bits, filled up with zeros."""
-    values = part.detach().cpu().contiguous().numpy()
-    octets = values.reshape(len(values), -1).view(np.uint8)
-    return np.ascontiguousarray(np.pad(octets, ((0, 0), (0, -octets.shape[1] % 8)))).view(np.uint64)
+def _octets(part: torch.Tensor) -> np.ndarray:
+    """The bytes of each row."""
+    return part.detach().cpu().contiguous().numpy().reshape(len(part), -1).view(np.uint8)
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:

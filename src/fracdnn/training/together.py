@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from fracdnn.exceptions import InvalidArgumentError, RankError
+from fracdnn.exceptions import InvalidArgumentError, NotFiniteError, RankError
 from fracdnn.tracing import default_store
 
 # Of an error's words, what the other ranks are told.
@@ -26,7 +26,11 @@ _MOST_CHARACTERS = 2000
 _GATHERED_BYTES = 2_000_000
 # Seconds in which ranks that lost another one say that they are still there.
 _ROLL_CALL = 3.0
-_INTERRUPTED, _FAILED = 1, 2
+# Kinds of errors; the worst one counts.
+_KINDS = {1: NotFiniteError, 2: KeyboardInterrupt}
+_INTERRUPTED, _FAILED = 2, 3
+_NOTHING = torch.zeros(0, dtype=torch.float64)
+_NOT_FINITE = "states must stay finite, got one on some rank that is not; scale the data, or take a smaller step_size"
 # Whether Ctrl-C came in a block of `interrupts_noted`.
 _interrupted = False
 
@@ -52,20 +56,14 @@ class Rows:
         here = index >= 0
         return index[here].to(numbers.device), Rows(len(numbers), here.nonzero().squeeze(1))
 
-    def split(self, size: int) -> list["Rows"]:
-        """`size` rows after the other; what is here must be in order."""
-        begins = range(0, self.n, size)
-        lengths = [min(size, self.n - begin) for begin in begins]
+    def batches(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """How many rows there are in each `size` of them, and how many of these are here, which must be in order."""
+        begins = torch.arange(0, self.n, size)
+        whole = (self.n - begins).clamp(max=size)
         if self.places is None:
-            return [Rows(length) for length in lengths]
-        ends = torch.searchsorted(self.places, torch.tensor([b + k for b, k in zip(begins, lengths, strict=True)]))
-        sizes = torch.diff(ends, prepend=ends.new_zeros(1)).tolist()
-        parts = zip(begins, lengths, self.places.split(sizes), strict=True)
-        return [Rows(length, places - begin) for begin, length, places in parts]
-
-    @property
-    def n_here(self) -> int:
-        return self.n if self.places is None else len(self.places)
+            return whole, whole
+        ends = torch.searchsorted(self.places, begins + whole)
+        return whole, torch.diff(ends, prepend=ends.new_zeros(1))
 
 
 def count() -> int:
@@ -162,32 +160,33 @@ def joint(what: str) -> Iterator[None]:
     settle(what, *errors)
 
 
-def noted_interrupt() -> list[BaseException]:
-    """The interrupt that waits for the next `settle`, if there is one."""
-    return [KeyboardInterrupt()] if _interrupted else []
+def settle(what: str, *errors: BaseException, values: torch.Tensor = _NOTHING, sums: str = "") -> torch.Tensor:
+    """Raise if a rank has an error: its own on that rank, a RankError, KeyboardInterrupt or NotFiniteError on others.
 
-
-def settle(what: str, error: BaseException | None = None) -> None:
-    """Raise if a rank has an error: its own on that rank, a RankError or KeyboardInterrupt on others."""
-    if error is None and _interrupted:
-        error = KeyboardInterrupt()
+    Else the sum of `values` over ranks, of which `sums` says what it is.
+    """
+    error = errors[0] if errors else KeyboardInterrupt() if _interrupted else None
     if is_alone():
         if error is not None:
             raise error
-        return
-    kind = 0 if error is None else _INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
-    kinds = numbers(kind, what)
-    worst = max(kinds)
+        return values
+    kind = 0 if error is None else next((k for k, one in _KINDS.items() if isinstance(error, one)), _FAILED)
+    kinds = values.new_zeros(count())
+    kinds[rank()] = kind
+    found = total(torch.cat([kinds, values]), sums or what)
+    kinds, values = found[: count()], found[count() :]
+    worst = int(kinds.max())
     if worst > _FAILED:
         raise RankError(f"all {count()} ranks must make the same calls, got other ones on some in {what}")
-    if worst == _FAILED:
-        words = from_each(str(error)[:_MOST_CHARACTERS], "the error of a rank")
-        if kind == _FAILED and error is not None:
-            raise error
-        first = kinds.index(worst)
+    words = from_each(str(error)[:_MOST_CHARACTERS], "the error of a rank") if worst == _FAILED else []
+    if error is not None and kind == worst:
+        raise error
+    if words:
+        first = int(kinds.argmax())
         raise RankError(f"rank {first} failed in {what}: {words[first]}")
-    if worst == _INTERRUPTED:
-        raise error or KeyboardInterrupt
+    if worst:
+        raise KeyboardInterrupt if worst == _INTERRUPTED else NotFiniteError(_NOT_FINITE)
+    return values
 
 
 @contextmanager
