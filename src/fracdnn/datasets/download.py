@@ -16,7 +16,7 @@ TIMEOUT = 15.0
 
 
 def download(url: str, *, timeout: float = TIMEOUT) -> bytes:
-    """The content behind an address, at most `SIZE_LIMIT` bytes; a server fails that is silent for `timeout` seconds."""
+    """The content of a web address: at most `SIZE_LIMIT` bytes; an error after `timeout` silent seconds."""
     if not (isinstance(url, str) and url.lower().startswith(("https://", "http://"))):
         raise InvalidArgumentError(f"url must start with https:// or http://, got {url!r}; pass a web address")
     try:

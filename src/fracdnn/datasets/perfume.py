@@ -1,4 +1,4 @@
-"""The perfume data: odors of 20 perfumes, one reading per second for 28 seconds (UCI data set 303; Esme & Karlik 2016)."""
+"""The perfume data: odors of 20 perfumes, 28 readings each, a second apart (UCI data set 303; Esme & Karlik 2016)."""
 
 import csv
 import hashlib

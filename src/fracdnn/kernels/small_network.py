@@ -1,4 +1,4 @@
-"""The kernel behind `fracdnn.kernels.tiles`: a tile of samples goes through all layers, and back, in cache.
+"""The kernel behind the engine "numba": a tile of samples goes through all layers, and back, in cache.
 
 A history is [feature, row, sample], row j the state Y_j. Going back, row n is the adjoint state Q_{N−n}, so that both
 passes sum in the same way. Rows come in blocks of four: `begin_block` adds all that is older than a block to its four

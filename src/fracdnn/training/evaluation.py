@@ -18,11 +18,11 @@ from functools import partial
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
-from fracdnn.kernels.tiles import LOSSES, Loss
+from fracdnn.kernels.codes import LOSSES
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
 from fracdnn.nn.engines import triton
-from fracdnn.nn.engines.by_hand import LossLayers, Walk
+from fracdnn.nn.engines.by_hand import Loss, Walk
 from fracdnn.nn.engines.choose_engine import LAYERS
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks
 from fracdnn.training import together
@@ -84,7 +84,7 @@ def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weig
         return None
     engine, plan = network.route(x, weights)
     kind = LAYERS.get(engine)
-    if kind is None or not issubclass(kind, LossLayers):
+    if kind is None or not hasattr(kind, "loss"):
         return None
     loss = Loss(objective.loss, target, weight, objective.label_smoothing)
     with torch.no_grad():

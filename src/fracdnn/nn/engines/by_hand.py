@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from fracdnn.kernels.tiles import Loss
 from fracdnn.memory import MemoryPlan
 from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
@@ -34,8 +33,25 @@ class LayerGradients(NamedTuple):
     memory: tuple[torch.Tensor, ...]
 
 
+class Loss(NamedTuple):
+    """A loss of the outputs W Y_N: its kind, what the outputs are compared with, and the weights of the samples.
+
+    "cross_entropy" compares with int64 labels [n], "squared_error" with [n, n_outputs] numbers of the network's dtype.
+    """
+
+    kind: str
+    target: torch.Tensor
+    weight: torch.Tensor | None
+    label_smoothing: float
+
+
 class Layers(ABC):
-    """The layers between input projection and W: `forward` once, then `back` as often as needed."""
+    """The layers between input projection and W: `forward` once, then `back` as often as needed.
+
+    Kernels of whole networks also have `loss(y0, W, loss)`, forward and back in one pass: the value, the outputs W Y_N,
+    and the gradients of W and the layers (of Y_0 only if there is an input projection). It is None where labels or
+    values are out of range.
+    """
 
     @abstractmethod
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None: ...
@@ -47,19 +63,6 @@ class Layers(ABC):
     @abstractmethod
     def back(self, cotangent: torch.Tensor) -> LayerGradients:
         """All gradients, from that of Y_N."""
-
-
-class LossLayers(Layers):
-    """Layers that know the cotangent of a loss as soon as they know it: forward and back in one pass."""
-
-    @abstractmethod
-    def loss(
-        self, y0: torch.Tensor, W: torch.Tensor, loss: Loss
-    ) -> tuple[float | torch.Tensor, torch.Tensor, torch.Tensor, LayerGradients] | None:
-        """A loss of the outputs W Y_N, these outputs, and the gradients of W and the layers.
-
-        None where labels or values are out of range. The gradient of Y_0 is there if there is an input projection.
-        """
 
 
 def feature_biases(K: torch.Tensor, b: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
@@ -145,7 +148,7 @@ class Walk:
         return (x, *Weights(found.K, found.b, W, *projection), *found.memory)
 
     def loss(self, x: torch.Tensor, loss: Loss) -> Any:
-        """By `LossLayers`: a loss, the outputs, its gradients, and those of the memory's weights if these are learned.
+        """A loss, the outputs, its gradients, and those of the memory's weights if these are learned.
 
         None where labels or values are out of range.
         """

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from fracdnn.kernels import codes, loading
-from fracdnn.kernels.tiles import LOSSES, Loss
 from fracdnn.memory import ExactPlan, MemoryPlan
 from fracdnn.memory.plan import kind_of
 from fracdnn.memory.triton_sum import on_device_of
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.by_hand import LayerGradients, LossLayers
+from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Loss
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 
 # What a tile of 16 samples has registers for.
@@ -28,7 +27,7 @@ _ROWS_AT_ONCE = 2048
 _ROWS_OF_A_PRODUCT, _PARTS = 512, 8
 
 
-class TritonLayers(LossLayers):
+class TritonLayers(Layers):
     """See the module. Between the passes are held states, and what slopes need, as by autograd."""
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
@@ -55,7 +54,9 @@ class TritonLayers(LossLayers):
         smoothing = loss.label_smoothing
         smoothing = self._plan.kept(("number", smoothing, *kind), lambda: y0.new_full((1,), smoothing))
         results = (outputs, cotangents, losses, start, smoothing, n_outputs)
-        self._launch_forward(y0, LOSSES[loss.kind], _readable(W), _readable(loss.target), _readable(shares), *results)
+        self._launch_forward(
+            y0, codes.LOSSES[loss.kind], _readable(W), _readable(loss.target), _readable(shares), *results
+        )
         of_W = cotangents.T @ self._states[-1, :n]
         # What was kept makes room for what is made of it, unless it is needed again.
         layers = self._back(start, torch.empty_like(self._kept) if self._plan.learned else self._kept)
