@@ -1,7 +1,7 @@
 """Where to go: search directions from gradients, each a small state that learns from the steps taken.
 
-`state` holds tensors and lists of them, so that it can be saved. Without one the direction is that of steepest descent,
-unscaled: its first step needs a length.
+`state` holds tensors, so that it can be saved. Without one the direction is that of steepest descent, unscaled: its
+first step needs a length.
 """
 
 from typing import Any
@@ -60,8 +60,7 @@ class LimitedMemory:
     def direction(self, gradient: torch.Tensor) -> torch.Tensor:
         if not self.state:
             return -gradient
-        q = gradient.clone()
-        weights = []
+        q, weights = gradient.clone(), []
         pairs = list(zip(self.state["steps"], self.state["changes"], strict=True))
         for step, change in reversed(pairs):
             weight = (step @ q) / (step @ change)
@@ -75,7 +74,7 @@ class LimitedMemory:
 
     def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
         for name, latest in (("steps", step), ("changes", gradient_change)) if self._memory else ():
-            self.state[name] = [*self.state.get(name, ()), latest][-self._memory :]
+            self.state[name] = torch.stack([*self.state.get(name, ()), latest][-self._memory :])
 
     def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
         if not self._memory:

@@ -75,16 +75,10 @@ class _Point:
 class _Group(dict[str, Any]):
     """The parameters. There is no learning rate or other setting of a group to read or set: schedulers are refused."""
 
-    def __init__(self, group: dict[str, Any], optimizer: str) -> None:
-        super().__init__()
-        self._optimizer = optimizer
-        for key, value in group.items():
-            self[key] = value
-
     def __missing__(self, key: str) -> Any:
         raise InvalidArgumentError(
-            f"param_groups must be left without {key!r} and learning-rate schedulers, got one for {self._optimizer}, "
-            f"which searches for the length of each step; leave it out, or use an optimizer such as torch.optim.Adam"
+            f"param_groups must be left without {key!r} and learning-rate schedulers, got one for an optimizer that "
+            f"searches for the length of each step; leave it out, or use an optimizer such as torch.optim.Adam"
         )
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -178,7 +172,10 @@ class LineSearchOptimizer(torch.optim.Optimizer):
             raise InvalidArgumentError(
                 "params must be one group, got another; the search treats all parameters alike, so pass them together"
             )
-        super().add_param_group(_Group(param_group, type(self).__name__))
+        group = _Group()
+        for key, value in param_group.items():
+            group[key] = value
+        super().add_param_group(group)
 
     def _trained(self) -> list[torch.Tensor]:
         """The parameters that require a gradient now: they may be frozen and freed between steps."""
@@ -191,10 +188,8 @@ class LineSearchOptimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Direction and last length: enough to go on as if nothing had happened. In the form of torch's optimizers."""
-        learned = self._direction.state.items()
-        tensors = {name: torch.stack(value) if isinstance(value, list) else value for name, value in learned}
         groups = [{"params": list(range(len(self.param_groups[0]["params"])))}]
-        return {"state": {"direction": tensors, "length": self._length}, "param_groups": groups}
+        return {"state": {"direction": dict(self._direction.state), "length": self._length}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what `state_dict` gave, of as many parameters of the same dtype; else nothing changes."""

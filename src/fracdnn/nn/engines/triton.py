@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fracdnn.kernels import codes, loading
+from fracdnn.kernels import codes
 from fracdnn.memory import ExactPlan, MemoryPlan
 from fracdnn.memory.plan import kind_of
 from fracdnn.memory.triton_sum import on_device_of
@@ -119,7 +119,8 @@ class TritonLayers(Layers):
         self._launch("forward", *layers, *pointers, *sizes, KIND=kind, OUTPUTS=_padded(n_outputs))
 
     def _launch(self, name: str, *arguments: Any, **options: Any) -> None:
-        kernels: Any = loading.triton_network(self._states.device)
+        from fracdnn.kernels import triton_network as kernels  # which needs Triton
+
         with on_device_of(self._states):
             getattr(kernels, name)[(self._rows // _TILE,)](*arguments, **options, **self._tile)
 
