@@ -107,7 +107,9 @@ def test_a_download_says_who_asks(site):
 
 
 def test_a_failed_download(site):
-    with pytest.raises(DownloadError, match=r"/missing could not be downloaded: HTTP Error 404: Not Found$") as caught:
+    with pytest.raises(
+        DownloadError, match=r"/missing could not be downloaded: HTTP Error 404: Not Found; try again later$"
+    ) as caught:
         download(site.url + "missing")
     assert isinstance(caught.value, FracdnnError)
     assert isinstance(caught.value, OSError)

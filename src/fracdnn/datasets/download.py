@@ -15,7 +15,7 @@ SIZE_LIMIT = 1_000_000
 TIMEOUT = 15.0
 
 
-def download(url: str, *, timeout: float = TIMEOUT) -> bytes:
+def download(url: str, *, timeout: float = TIMEOUT, remedy: str = "try again later") -> bytes:
     """The content of a web address: at most `SIZE_LIMIT` bytes; an error after `timeout` silent seconds."""
     if not (isinstance(url, str) and url.lower().startswith(("https://", "http://"))):
         raise InvalidArgumentError(f"url must start with https:// or http://, got {url!r}; pass a web address")
@@ -26,9 +26,9 @@ def download(url: str, *, timeout: float = TIMEOUT) -> bytes:
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, HTTPError):
             error.close()
-        raise DownloadError(f"{url} could not be downloaded: {error}") from None
+        raise DownloadError(f"{url} could not be downloaded: {error}; {remedy}") from None
     if len(content) > SIZE_LIMIT:
-        raise DownloadError(f"{url} could not be downloaded: it is larger than {SIZE_LIMIT} bytes")
+        raise DownloadError(f"{url} could not be downloaded: it is larger than {SIZE_LIMIT} bytes; {remedy}")
     return content
 
 

@@ -75,13 +75,10 @@ def load_perfume(path: str | PathLike[str] | None = None, *, url: str | None = N
 
 
 def _downloaded(url: str) -> tuple[list[str], np.ndarray]:
+    content = download(url, remedy=_REMEDY)
     try:
-        names, readings = _table(download(url))
-    except DownloadError as error:
-        raise DownloadError(f"{error}; {_REMEDY}") from None
+        names, readings = _table(content)
     except ValueError as error:
-        if isinstance(error, InvalidArgumentError):
-            raise
         raise DownloadError(f"{url} must hold the perfume table, got {error}; {_REMEDY}") from None
     text = io.StringIO(newline="")
     csv.writer(text).writerows([name, *row] for name, row in zip(names, readings, strict=True))

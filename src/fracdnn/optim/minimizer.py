@@ -14,8 +14,7 @@ import torch
 from torch.linalg import vector_norm
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.optim.armijo import Armijo, search
-from fracdnn.optim.directions import InverseHessian, LimitedMemory
+from fracdnn.optim.directions import Armijo, InverseHessian, LimitedMemory, search
 from fracdnn.validation import check_choice, check_count, check_positive
 
 Closure = Callable[[], torch.Tensor | float]
@@ -197,12 +196,12 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         length = state["length"]
         length = None if length is None else check_positive(length, "length", remedy="load a state_dict of this class")
         direction = dict(state["direction"])
-        shapes = {name: tuple(value.shape) for name, value in direction.items()}
-        dtypes = {value.dtype for value in direction.values()}
-        if not self._direction.fits(shapes, like.numel()) or not dtypes <= {like.dtype}:
+        found = {name: (value.dtype, *value.shape) for name, value in direction.items()}
+        alike = all(value.dtype is like.dtype and value.shape[1:] == like.shape for value in direction.values())
+        if direction.keys() not in (set(), self._direction.names) or not alike:
             raise InvalidArgumentError(
                 f"state_dict must be one of {type(self).__name__} for {like.numel()} parameters in {like.dtype}, "
-                f"got tensors of shapes {shapes} in {[*dtypes]}; load one of the same network"
+                f"got {found}; load one of the same network"
             )
         self._direction.state = {name: value.to(like.device) for name, value in direction.items()}
         self._length = length
