@@ -22,7 +22,7 @@ REPORT = """
     import torch
     from fracdnn.kernels import loading
 
-    print(loading._load(torch.float32).state)
+    print(loading.small_network(torch.float32).state)
 """
 
 
@@ -42,9 +42,9 @@ def run(code, *, package=None, **environment):
 
 @pytest.fixture
 def fresh():
-    loading._load.cache_clear()
+    loading.small_network.cache_clear()
     yield
-    loading._load.cache_clear()
+    loading.small_network.cache_clear()
 
 
 @NUMBA
@@ -53,12 +53,12 @@ def test_the_kernel_is_there_after_warmup():
     assert [each.dtype for each in found] == [torch.float32, torch.float64]
     assert all(each.module is not None and each.state in ("compiled", "found on disk") for each in found)
     assert all(each.seconds >= 0 for each in found)
-    assert loading.small_network(torch.float64).__name__ == "fracdnn.kernels.small_network"
+    assert loading.small_network(torch.float64).module.__name__ == "fracdnn.kernels.small_network"
 
 
 def test_other_dtypes_have_no_kernel():
-    assert loading.small_network(torch.bfloat16) is None
-    assert loading.small_network(torch.complex64) is None
+    assert loading.small_network(torch.bfloat16).module is None
+    assert loading.small_network(torch.complex64).module is None
 
 
 @NUMBA
@@ -67,10 +67,10 @@ def test_a_kernel_that_fails_to_compile_is_told_once(monkeypatch):
     monkeypatch.setattr("fracdnn.kernels.small_network.run", None)
     message = r"the kernel could not be compiled for torch.float32.*TypeError: .*not callable.*numba -s"
     with pytest.warns(KernelWarning, match=message):
-        assert loading.small_network(torch.float32) is None
+        assert loading.small_network(torch.float32).module is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert loading.small_network(torch.float32) is None
+        assert loading.small_network(torch.float32).module is None
 
 
 def test_a_missing_numba_is_silent():
@@ -93,8 +93,8 @@ def test_a_numba_that_cannot_be_imported_is_a_warning(tmp_path):
 
 
 @NUMBA
-@pytest.mark.parametrize("changed", slow_but([None], [None, "rows.py"]))
-def test_a_first_compile_is_announced_and_a_change_of_either_file_compiles_again(changed, tmp_path):
+@pytest.mark.parametrize("changed", slow_but([None], [None, "small_network.py"]))
+def test_a_first_compile_is_announced_and_a_change_compiles_again(changed, tmp_path):
     """Each time it compiles takes half a minute."""
     package = tmp_path / "fracdnn"
     shutil.copytree(Path(fracdnn.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -117,7 +117,7 @@ def test_the_kernel_compiles_where_no_folder_can_be_written_to():
         from fracdnn.kernels import loading
 
         CacheImpl._locator_classes = []
-        print(loading._load(torch.float32).state)
+        print(loading.small_network(torch.float32).state)
     """
     assert run(code)[0] == "compiled"
 

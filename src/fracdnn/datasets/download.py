@@ -12,10 +12,9 @@ from fracdnn.exceptions import DownloadError, InvalidArgumentError
 from fracdnn.version import __version__
 
 SIZE_LIMIT = 1_000_000
-TIMEOUT = 15.0
 
 
-def download(url: str, *, timeout: float = TIMEOUT, remedy: str = "try again later") -> bytes:
+def download(url: str, *, timeout: float = 15.0, remedy: str = "try again later") -> bytes:
     """The content of a web address: at most `SIZE_LIMIT` bytes; an error after `timeout` silent seconds."""
     if not (isinstance(url, str) and url.lower().startswith(("https://", "http://"))):
         raise InvalidArgumentError(f"url must start with https:// or http://, got {url!r}; pass a web address")

@@ -58,15 +58,15 @@ def load_perfume(path: str | PathLike[str] | None = None, *, url: str | None = N
     """
     if path is None:
         try:
-            return _perfume(*_table((cache_folder() / _CACHED).read_bytes()))
+            return _table((cache_folder() / _CACHED).read_bytes())
         except (OSError, ValueError):  # not there, or damaged
-            return _perfume(*_downloaded(URL if url is None else url))
+            return _downloaded(URL if url is None else url)
     if url is not None:
         raise InvalidArgumentError(f"url must be left out when path is given, got {url!r}; pass one of the two")
     if not isinstance(path, (str, PathLike)):
         raise InvalidTypeError(f"path must be a str or a Path, got {path!r} of type {type(path).__name__}; {_REMEDY}")
     try:
-        return _perfume(*_table(Path(path).read_bytes()))
+        return _table(Path(path).read_bytes())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidArgumentError(
@@ -74,14 +74,15 @@ def load_perfume(path: str | PathLike[str] | None = None, *, url: str | None = N
         ) from None
 
 
-def _downloaded(url: str) -> tuple[list[str], np.ndarray]:
+def _downloaded(url: str) -> Perfume:
     content = download(url, remedy=_REMEDY)
     try:
-        names, readings = _table(content)
+        perfume = _table(content)
     except ValueError as error:
         raise DownloadError(f"{url} must hold the perfume table, got {error}; {_REMEDY}") from None
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([name, *row] for name, row in zip(names, readings, strict=True))
+    readings = (perfume.data @ (1000, 1)).astype(np.int64).reshape(N_PERFUMES, N_SECONDS)
+    csv.writer(text).writerows([name, *row] for name, row in zip(perfume.target_names, readings, strict=True))
     try:
         write_whole(cache_folder() / _CACHED, lambda temporary: temporary.write_bytes(text.getvalue().encode()))
     except OSError as error:
@@ -90,11 +91,11 @@ def _downloaded(url: str) -> tuple[list[str], np.ndarray]:
             f"set FRACDNN_CACHE to a folder that can be written, or it is downloaded each time",
             stacklevel=3,
         )
-    return names, readings
+    return perfume
 
 
-def _table(content: bytes) -> tuple[list[str], np.ndarray]:
-    """Names and readings [20, 28]; a `ValueError` unless they are those of the repository."""
+def _table(content: bytes) -> Perfume:
+    """What a file holds; a `ValueError` unless its readings are those of the repository."""
     try:
         rows = [row for row in _rows(content) if any(map(str.strip, row))][-N_PERFUMES:]  # a heading comes before
         readings = np.array([row[1:] for row in rows], dtype=float)
@@ -106,7 +107,12 @@ def _table(content: bytes) -> tuple[list[str], np.ndarray]:
     checksum = hashlib.sha256("\n".join(",".join(f"{x:.0f}" for x in row) for row in readings).encode()).hexdigest()
     if checksum != CHECKSUM:
         raise ValueError(f"other readings, {list(readings.shape)} (checksum {checksum[:8]}…, not {CHECKSUM[:8]}…)")
-    return [row[0].strip(" '") for row in rows], readings.round().astype(np.int64)
+    return Perfume(
+        data=np.stack(np.divmod(readings.ravel().round(), 1000), axis=-1),
+        target=np.repeat(np.arange(N_PERFUMES), N_SECONDS),
+        second=np.tile(np.arange(1, N_SECONDS + 1), N_PERFUMES),
+        target_names=[row[0].strip(" '") for row in rows],
+    )
 
 
 def _rows(content: bytes) -> list[list[str]]:
@@ -126,12 +132,3 @@ def _rows(content: bytes) -> list[list[str]]:
 
     frame = polars.read_excel(content, has_header=False, read_options={"dtypes": "string"})
     return [[cell or "" for cell in row] for row in frame.rows()]
-
-
-def _perfume(names: list[str], readings: np.ndarray) -> Perfume:
-    return Perfume(
-        data=np.stack([readings.ravel() // 1000, readings.ravel() % 1000], axis=-1).astype(np.float64),
-        target=np.repeat(np.arange(N_PERFUMES), N_SECONDS),
-        second=np.tile(np.arange(1, N_SECONDS + 1), N_PERFUMES),
-        target_names=names,
-    )

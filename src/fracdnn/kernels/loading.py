@@ -36,15 +36,6 @@ class Loaded(NamedTuple):
     seconds: float
 
 
-def small_network(dtype: torch.dtype) -> ModuleType | None:
-    """`fracdnn.kernels.small_network`, compiled for a dtype; None where that cannot be.
-
-    Nothing is said where Numba is not installed, or the dtype is not one kernels are made for. Any other cause is
-    told in a `KernelWarning`, once.
-    """
-    return _load(dtype).module
-
-
 @lru_cache
 def triton_history(device: torch.device) -> ModuleType | None:
     """`fracdnn.kernels.triton_history`, where Triton works for a device; None where it does not.
@@ -67,12 +58,16 @@ def triton_history(device: torch.device) -> ModuleType | None:
 
 def warmup() -> list[Loaded]:
     """Load the kernel for every dtype, so that no later call has to wait for the compiler."""
-    return [_load(dtype) for dtype in NUMPY_TYPES]
+    return [small_network(dtype) for dtype in NUMPY_TYPES]
 
 
 @lru_cache
-def _load(dtype: torch.dtype) -> Loaded:
-    """Load the kernel; what fails once is not tried again."""
+def small_network(dtype: torch.dtype) -> Loaded:
+    """`fracdnn.kernels.small_network`, compiled for a dtype; what fails once is not tried again.
+
+    Nothing is said where Numba is not installed, or the dtype is not one kernels are made for. Any other cause is
+    told in a `KernelWarning`.
+    """
     start = time.perf_counter()
     module, state = None, "not available"
     if dtype in NUMPY_TYPES and find_spec("numba"):

@@ -1,9 +1,8 @@
 """A dense network forward and back by hand, as one operation of autograd; the engine "matmul".
 
-Autograd needs about as long from one operation to the next as a table's network needs for the operation: batches of a
-few hundred rows, layers of some tens of features. A dense layer goes back by one slope and two products, and the memory
-by the transposed sum of `fracdnn.memory`. The sums and products are those of autograd. Other engines bring `Layers` of
-their own and share the rest.
+Autograd takes about as long between operations as a table's network takes for one: a few hundred rows, some tens of
+features. A dense layer goes back by one slope and two products, and the memory by the transposed sum of
+`fracdnn.memory`. The sums and products are those of autograd. Other engines bring `Layers` of their own.
 
 `Walk` and `MatmulLayers` also take several networks of one shape at once: samples and weights with one more axis, the
 first, and vectors as biases. `fracdnn.training.stacked` trains members so.

@@ -48,17 +48,7 @@ def choose(
 ) -> str:
     """The name of the engine for a batch x; `watched` is whether anything observes every operation.
 
-    | engine      | runs                                                                      | "auto" takes it     |
-    | ----------- | ------------------------------------------------------------------------- | ------------------- |
-    | numba       | what matmul runs, on the CPU, tanh or relu, float32 or float64, fixed     | up to width 16 and  |
-    |             | order and steps, skip connections, all pairs of layers; needs Numba       | 192 layers          |
-    | triton      | what matmul runs, on CUDA, float32 or float64, skip connections, up to    | up to 64 layers, of |
-    |             | width 64, all pairs of layers; needs Triton                               | small states to 192 |
-    | triton-wide | what matmul runs, on CUDA, tanh or relu, one fixed order below 1 and      | where Triton's sums |
-    |             | equal steps, skip connections, exponentials; needs Triton                 | run: past 16 layers |
-    | matmul      | dense operators, batches [n, n_features] of plain tensors in one dtype,   | wherever it can     |
-    |             | with nobody tracing, transforming or observing the operations             |                     |
-    | autograd    | everything                                                                | everywhere else     |
+    docs/modules.md has a table of what each of them runs, and where "auto" takes it.
     """
     if asked == "autograd":
         return asked
@@ -74,7 +64,7 @@ def choose(
         if obstacle is None:
             return name
         if name == asked:
-            _refuse(asked, obstacle)
+            raise _refusal(asked, obstacle)
     return "autograd"
 
 
@@ -88,7 +78,7 @@ def refuse_impossible(asked: str, architecture: Architecture, memory: Memory) ->
     """Refuse an engine that can run no batch of this network."""
     obstacle = None if asked in ("auto", "autograd") else _obstacle_in(asked, architecture, memory)
     if obstacle is not None:
-        _refuse(asked, obstacle)
+        raise _refusal(asked, obstacle)
 
 
 def fits_kernel(asked: str, architecture: Architecture, memory: Memory) -> bool:
@@ -156,7 +146,7 @@ def _obstacle_to_kernel(name: str, x: torch.Tensor) -> str | None:
     if name == "numba":
         if not x.is_cpu or x.dtype not in NUMPY_TYPES:
             return f"x is {x.dtype} on {x.device}, not float32 or float64 on the CPU"
-        if loading.small_network(x.dtype) is None:
+        if loading.small_network(x.dtype).module is None:
             return "Numba is missing, or could not compile the kernel"
     elif name != "matmul":
         dtypes = triton.DTYPES if name == "triton" else triton_sum.DTYPES
@@ -166,5 +156,5 @@ def _obstacle_to_kernel(name: str, x: torch.Tensor) -> str | None:
     return None
 
 
-def _refuse(asked: str, obstacle: str) -> None:
-    raise InvalidArgumentError(f"engine={asked!r} cannot run this network: {obstacle}; use engine='auto'")
+def _refusal(asked: str, obstacle: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"engine={asked!r} cannot run this network: {obstacle}; use engine='auto'")

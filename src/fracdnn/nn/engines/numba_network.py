@@ -4,10 +4,9 @@ Networks of the paper's size spend their time between operations, not in them: s
 dozen calls a layer. Samples do not depend on one another, so a tile of them goes through all layers, and back, inside
 a compiled kernel with its history in cache (`fracdnn.kernels.small_network`), in as many threads as torch may use.
 
-Gradients of the parameters are summed over fixed groups of tiles in a fixed order, so they do not depend on the number
-of threads. These are Python's, as compiled code does not hold the interpreter's lock. Numba's own are no way: one of
-its pools ends the process where two Python threads use it at a time, another one after a fork, and that one's threads
-wait for each other for milliseconds where other programs use the cores.
+Gradients of the parameters are summed over fixed groups of tiles in a fixed order: they do not depend on the number of
+threads. These are Python's, since Numba's pools fail: one ends the process where two Python threads use it at a time,
+another after a fork, and its threads wait for each other for milliseconds where other programs use the cores.
 """
 
 import math
@@ -90,8 +89,8 @@ class NumbaLayers(Layers):
         `task` is labels, targets, shares, outputs and label smoothing of a loss.
         """
         a, dtype, (n, width), n_layers = self._architecture, y0.dtype, y0.shape, self._architecture.n_layers
-        module: Any = loading.small_network(dtype)
-        kernel, size = module.run(NUMPY_TYPES[dtype]), module.rows.TILE_BYTES // dtype.itemsize
+        module: Any = loading.small_network(dtype).module
+        kernel, size = module.run(NUMPY_TYPES[dtype]), module.TILE_BYTES // dtype.itemsize
         memory, none = self._constants(y0), start[:0]
         task = task or (_NO_LABELS, none, none[:, 0], none, 0.0)
         W, cotangent = none if W is None else W, none if cotangent is None else cotangent

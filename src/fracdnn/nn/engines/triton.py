@@ -36,8 +36,7 @@ class TritonLayers(Layers):
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         self._prepare(y0)
-        unused = self._factors
-        self._launch_forward(y0, codes.STATE, *[unused] * 8, 1)
+        self._launch_forward(y0, codes.STATE, *[self._factors] * 8, 1)  # which are not read
         return self._states[-1, : self._n]
 
     def loss(self, y0: torch.Tensor, W: torch.Tensor, loss: Loss) -> Any:
@@ -66,20 +65,19 @@ class TritonLayers(Layers):
         return self._back(_readable(cotangent.clone()), torch.empty_like(self._kept))
 
     def _back(self, start: torch.Tensor, scaled: torch.Tensor) -> LayerGradients:
-        adjoints, weights = torch.empty_like(self._kept), self._memory(start, adjoint=True)
-        a, n = self._architecture, self._n
+        adjoints, a, n, plan = torch.empty_like(self._kept), self._architecture, self._n, self._plan
+        weights = plan.adjoint_matrix(start) if isinstance(plan, ExactPlan) else self._factors  # not read
         pointers = (start, self._K, self._factors, weights, self._kept, adjoints, scaled)
         self._launch("backward", *pointers, n, self._rows, a.n_layers, a.width)
         b = None
         if self._b is not None:
             b = scaled.sum(1 if self._b.dim() == 2 else (1, 2))
         memory: tuple[torch.Tensor, ...] = ()
-        if self._plan.learned:
-            changes = (
-                self._kept[:, :n] if SLOPES[a.activation].keeps_value else ACTIVATIONS[a.activation](self._kept[:, :n])
-            )
+        if plan.learned:
+            kept = self._kept[:, :n]
+            changes = kept if SLOPES[a.activation].keeps_value else ACTIVATIONS[a.activation](kept)
             states, adjoints = self._states[:-1, :n], adjoints[:, :n].flip(0)
-            memory = self._plan.learned_gradients(states.unbind(), adjoints.unbind(), changes.unbind())
+            memory = plan.learned_gradients(states.unbind(), adjoints.unbind(), changes.unbind())
         return LayerGradients(start, _sum_of_products(scaled, self._states[:-1]), b, memory)
 
     def _prepare(self, y0: torch.Tensor) -> None:
@@ -103,17 +101,13 @@ class TritonLayers(Layers):
             "num_warps": 8 if width == 16 and self._rows <= _ROWS_AT_ONCE else 4,
         }
 
-    def _memory(self, like: torch.Tensor, *, adjoint: bool = False) -> torch.Tensor:
-        if not isinstance(self._plan, ExactPlan):
-            return self._factors  # not read
-        return self._plan.adjoint_matrix(like) if adjoint else self._plan.forward_matrix(like)
-
     def _launch_forward(self, y0: torch.Tensor, kind: int, *loss: Any) -> None:
-        a, b = self._architecture, self._b
+        a, b, plan = self._architecture, self._b, self._plan
+        weights = plan.forward_matrix(y0) if isinstance(plan, ExactPlan) else self._factors  # not read
         down, along = {True: (a.width, 1), "scalar": (1, 0), False: (0, 0)}[a.bias]
         if b is None:
-            b = self._plan.kept(("no bias", *kind_of(y0)), lambda: y0.new_zeros(1))
-        layers = (_readable(y0), self._K, _readable(b), self._factors, self._memory(y0), self._states, self._kept)
+            b = plan.kept(("no bias", *kind_of(y0)), lambda: y0.new_zeros(1))
+        layers = (_readable(y0), self._K, _readable(b), self._factors, weights, self._states, self._kept)
         *pointers, n_outputs = loss
         sizes = (self._n, self._rows, a.n_layers, a.width, n_outputs, down, along)
         self._launch("forward", *layers, *pointers, *sizes, KIND=kind, OUTPUTS=_padded(n_outputs))
