@@ -211,7 +211,6 @@ def start_block(
 def try_out(device: torch.device) -> None:
     """Run a kernel: an error where Triton cannot compile for a device."""
     one = torch.ones(1, device=device)
-    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "ACTIVATION": "", "WIDTH": 0}
-    options |= {"TILE": TILE, "num_warps": WARPS}
+    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "ACTIVATION": "", "WIDTH": 0, "TILE": TILE}
     with torch.cuda.device(device) if one.is_cuda else nullcontext():
-        finish[(1,)](*[one] * 10, 1, 0, 1, 0, 0, 1, 0, **options)
+        finish[(1,)](*[one] * 10, 1, 0, 1, 0, 0, 1, 0, **options, num_warps=WARPS)

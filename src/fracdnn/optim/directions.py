@@ -1,7 +1,8 @@
-"""Where to go: search directions from gradients, each a small state that learns from the steps taken; and how far.
+"""Where to go: search directions from gradients, each a small state that learns from the steps taken.
 
-`state` holds tensors, so that it can be saved. Without one the direction is that of steepest descent, unscaled: its
-first step needs a length. How far is Armijo's rule with backtracking by safeguarded interpolation (Kelley 1999, 3.2).
+`state` holds tensors and lists of them, so that it can be saved. Without one the direction is that of steepest descent,
+unscaled: its first step needs a length. And how far: Armijo's rule, with backtracking by safeguarded interpolation
+(Kelley 1999, section 3.2).
 """
 
 import math
@@ -76,7 +77,7 @@ class LimitedMemory:
 
     def update(self, step: torch.Tensor, gradient_change: torch.Tensor, curvature: float) -> None:
         for name, latest in (("steps", step), ("changes", gradient_change)) if self._memory else ():
-            self.state[name] = torch.stack([*self.state.get(name, ()), latest][-self._memory :])
+            self.state[name] = [*self.state.get(name, ()), latest][-self._memory :]
 
     def first_length(self, gradient: torch.Tensor, last: float | None) -> float:
         if not self._memory:

@@ -187,8 +187,10 @@ class LineSearchOptimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Direction and last length: enough to go on as if nothing had happened. In the form of torch's optimizers."""
+        learned = self._direction.state.items()
+        tensors = {name: torch.stack(value) if isinstance(value, list) else value for name, value in learned}
         groups = [{"params": list(range(len(self.param_groups[0]["params"])))}]
-        return {"state": {"direction": dict(self._direction.state), "length": self._length}, "param_groups": groups}
+        return {"state": {"direction": tensors, "length": self._length}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take what `state_dict` gave, of as many parameters of the same dtype; else nothing changes."""

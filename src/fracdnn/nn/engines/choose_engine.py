@@ -55,11 +55,9 @@ def choose(
     if asked == "numba":
         require("numba")
     obstacle_to_batch = _obstacle_to_products(x, weights, watched=watched)
-    if asked == "auto":
-        names = [] if obstacle_to_batch else [name for name in LAYERS if _pays(name, architecture, memory, x)]
-    else:
-        names = [asked]
-    for name in names:
+    for name in LAYERS if asked == "auto" else [asked]:
+        if asked == "auto" and (obstacle_to_batch or not _pays(name, architecture, memory, x)):
+            continue
         obstacle = _obstacle_in(name, architecture, memory) or obstacle_to_batch or _obstacle_to_kernel(name, x)
         if obstacle is None:
             return name
