@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 
 import fracdnn
 from fracdnn.container import write_document
-from fracdnn.datasets.perfume import read_rows
+from fracdnn.datasets import perfume
 from fracdnn.exceptions import FracdnnError, MissingExtraError
 from fracdnn.extras import EXTRAS, PACKAGES, require
 from fracdnn.tabular import TableModel
@@ -96,8 +96,8 @@ USES = [
     ("polars", "estimators", lambda: read_table("table.csv")),
     ("polars", "estimators", lambda: next(read_parts("table.csv"))),
     ("fastexcel", "tables", lambda: read_table("table.xlsx")),
-    ("polars", "estimators", lambda: read_rows(spreadsheet())),
-    ("fastexcel", "tables", lambda: read_rows(spreadsheet())),
+    ("polars", "estimators", lambda: perfume._rows(spreadsheet())),
+    ("fastexcel", "tables", lambda: perfume._rows(spreadsheet())),
 ]
 
 

@@ -52,17 +52,16 @@ def test_forward_mode_is_a_transform_but_no_trace():
 
 
 def test_what_a_backward_pass_will_be():
-    assert not tracing.backward_will_be_compiled()
     x, seen = torch.zeros(3, requires_grad=True), []
     with torch._dynamo.compiled_autograd._enable(lambda graph: graph):
-        assert tracing.backward_will_be_compiled()
         assert tracing.being_transformed()
         assert tracing.operations_are_watched()
         y = x.clone()
         y.register_hook(lambda _: seen.append(tracing.backward_is_compiled()))
         y.sum().backward()
     assert seen == [True]
-    assert not tracing.backward_will_be_compiled()
+    assert not tracing.being_transformed()
+    assert not tracing.operations_are_watched()
     assert not tracing.backward_is_compiled()
 
 
@@ -70,19 +69,19 @@ def test_selective_checkpoints():
     seen = []
 
     def ask(x):
-        seen.append((tracing.being_checkpointed_selectively(), tracing.being_transformed()))
+        seen.append(tracing.being_transformed())
         return x.sin()
 
     def contexts():
         return create_selective_checkpoint_contexts(lambda *_, **__: CheckpointPolicy.PREFER_RECOMPUTE)
 
     with Dispatched():
-        assert not tracing.being_checkpointed_selectively()
+        assert not tracing.being_transformed()
     x = torch.zeros(3, requires_grad=True)
     checkpoint(ask, x, use_reentrant=False, context_fn=contexts).sum().backward()
-    assert seen == [(True, True)] * 2  # and again on the way back
+    assert seen == [True] * 2  # and again on the way back
     checkpoint(ask, x, use_reentrant=False)
-    assert seen[-1] == (False, False)
+    assert not seen[-1]
 
 
 class Dispatched(TorchDispatchMode):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import reprlib
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,6 @@ _PLACE = "tensor at"
 # The checksum in the header, and zeros that stand for it while it is computed. No text of a document reads like this:
 # quotes are escaped there.
 _SEAL, _NO_CHECKSUM = '"sha256":"{}"', "0" * 64
-# Of what another error said, so that ours stays a line.
-_MOST_WORDS = 300
 
 
 class DamagedFileError(FileContentError):
@@ -126,8 +125,7 @@ def checked(path: str | os.PathLike, kind: str) -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    words = " ".join(str(error).split())
-    return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
+    return textwrap.shorten(str(error), 300, placeholder="…")
 
 
 def _shown(word: str) -> str:

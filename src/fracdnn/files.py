@@ -2,15 +2,14 @@
 
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` fill a temporary file beside `path`, then rename it: a crash, of the
-    machine too, never leaves half a file.
+    """Let `write` fill a temporary file beside `path`, then rename it: even a crash of the machine leaves no half file.
 
     A device or a pipe, such as /dev/null, is written to as it is.
     """
@@ -18,20 +17,15 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
         write(path)
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     try:
         write(temporary)
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
         _sync(temporary)
         temporary.replace(path)
         with suppress(OSError):  # a system that opens no folders, or cannot sync them
             _sync(path.parent)
     except OSError as error:
-        if error.errno is not None and error.filename in (None, name):  # which nobody knows
+        if error.errno is not None and error.filename in (None, os.fspath(temporary)):  # which nobody knows
             error.filename = os.fspath(path)
         raise
     finally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
-from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.exceptions import InvalidArgumentError
 
 if TYPE_CHECKING:
     import numpy.random.mtrand
@@ -79,11 +79,6 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
     for each in fields(dataclass(kw_only=True, eq=False, repr=False)(kind)):  # type: ignore[arg-type]
         if each.metadata:
             allowed[each.name], meanings[each.name] = each.metadata["allowed"], each.metadata["meaning"]
-        if each.name not in allowed:
-            raise InvalidTypeError(
-                f"{each.name} must be declared with what is allowed, got a default alone; "
-                f"write {each.name} = parameter([…], …, default=…)"
-            )
     kind._parameter_rules, kind._parameter_meanings = allowed, meanings  # type: ignore[attr-defined]
     return kind
 

@@ -105,30 +105,20 @@ def values_are_unknown(tensor: torch.Tensor | None = None) -> bool:
 def being_transformed() -> bool:
     """Whether operations have to be plain ones.
 
-    They are traced, forward-mode derivatives go along, the backward pass will be traced, or results are kept one by
-    one, which nobody may write into then. Asked so often that it calls nothing that it need not.
+    They are traced, forward-mode derivatives go along, compiled autograd will trace the backward pass, or a selective
+    checkpoint keeps results one by one, which nobody may write into then. Called so often that it calls little itself.
     """
     return (
         being_traced()
         or torch.autograd.forward_ad._current_level >= 0
         or getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
-        or (in_dispatch_mode() > 0 and being_checkpointed_selectively())
+        or (in_dispatch_mode() > 0 and any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack()))
     )
-
-
-def backward_will_be_compiled() -> bool:
-    """Whether compiled autograd is on, which traces a backward pass with all Python code in it."""
-    return getattr(sys.modules.get(_COMPILED_AUTOGRAD), "compiled_autograd_enabled", False)
 
 
 def backward_is_compiled() -> bool:
     """Whether compiled autograd runs, or traces, the backward pass under way."""
     return getattr(sys.modules.get(_COMPILED_AUTOGRAD), "in_compiled_autograd_region", False)
-
-
-def being_checkpointed_selectively() -> bool:
-    """Whether the results of some operations are kept for a second run, or this is the second run."""
-    return any(isinstance(mode, _SELECTIVE) for mode in _get_current_dispatch_mode_stack())
 
 
 def carries_derivative(tensor: torch.Tensor) -> bool:
@@ -161,13 +151,11 @@ def outside_of_modes(make: Callable[[], Any]) -> Any:
 def operations_are_watched(device: str = "cpu") -> bool:
     """Whether anything transforms or observes every operation, so that none may be left out or combined."""
     return bool(
-        being_traced()
-        or torch.autograd.forward_ad._current_level >= 0
+        being_transformed()
         or in_dispatch_mode()
         or torch._C._len_torch_function_stack()
         or torch.is_autocast_enabled(device)
         or torch.is_anomaly_enabled()
-        or backward_will_be_compiled()
         or torch_modules._has_any_global_hook()
     )
 
@@ -187,10 +175,7 @@ def has_module_hooks(module: nn.Module) -> bool:
 
 def has_tensor_hooks(*tensors: torch.Tensor | None) -> bool:
     """Whether somebody wants to see the gradient of one of these tensors before or after it is accumulated."""
-    for tensor in tensors:
-        if tensor is not None and (tensor._backward_hooks or tensor._post_accumulate_grad_hooks):
-            return True
-    return False
+    return any(x is not None and bool(x._backward_hooks or x._post_accumulate_grad_hooks) for x in tensors)
 
 
 def versions(tensors: Iterable[torch.Tensor]) -> list[int]:

@@ -233,7 +233,7 @@ import torch
 from fracdnn.kernels import loading
 from fracdnn.nn import FractionalNetwork
 
-assert loading.small_network(torch.float64) is not None
+assert loading.small_network(torch.float64).module is not None
 torch.manual_seed(0)
 net = FractionalNetwork(2, 2, n_layers=9, engine="numba").double()
 print(net(torch.linspace(-1, 1, 1000, dtype=torch.float64).reshape(500, 2)).sum().item().hex())

@@ -26,20 +26,18 @@ def as_csv(rows, start=""):
     return (start + text.getvalue()).encode()
 
 
-def as_xlsx(rows, far=None):
+def as_xlsx(rows):
     content = io.BytesIO()
     with xlsxwriter.Workbook(content) as book:
         sheet = book.add_worksheet()
         for number, row in enumerate(rows):
             sheet.write_row(number, 0, row)
-        if far:
-            sheet.write(far, 1)
     return content.getvalue()
 
 
-def as_zip(files, method=zipfile.ZIP_DEFLATED):
+def as_zip(files):
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", method) as archive:
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return content.getvalue()
@@ -94,50 +92,37 @@ def test_names_may_differ_but_neither_readings_nor_their_order(tmp_path):
     assert load_perfume(path).target_names == ["x"] * 20
     rows[3][7] += 1
     path.write_bytes(as_csv(rows))
-    with pytest.raises(InvalidArgumentError, match=r"got other readings \(checksum [0-9a-f]{8}…, not 6fc89b75…\) in "):
+    with pytest.raises(
+        InvalidArgumentError, match=r"other readings, \[20, 28\] \(checksum [0-9a-f]{8}…, not 6fc89b75…\)"
+    ):
         load_perfume(path)
     path.write_bytes(as_csv(perfume_rows()[::-1]))
-    with pytest.raises(InvalidArgumentError, match="got other readings"):
+    with pytest.raises(InvalidArgumentError, match="other readings"):
         load_perfume(path)
 
 
 ROW = ["a"] + [1] * 28
 TWENTY = [ROW] * 20
+NO_TABLE = r"neither a spreadsheet \(.xlsx\) nor a CSV file of readings "
 BAD_TABLES = {
-    "empty": (b"", "0 lines instead of 20"),
-    "first row taken for a heading": (as_csv(TWENTY[1:]), "19 lines instead of 20"),
-    "short line": (as_csv([*TWENTY[1:], ["a", 1, 2]]), "a line of 3 cells instead of a name and 28 readings"),
-    "word": (as_csv([*TWENTY[1:], [*ROW[1:], "x"]]), "the reading 'x' instead of a whole number"),
-    "fraction": (as_csv([*TWENTY[1:], [*ROW[1:], 1.5]]), "the reading '1.5' instead of a whole number"),
-    "missing": (as_xlsx([*TWENTY[1:], ROW[:-1]]), "the reading '' instead of a whole number"),
-    "not finite": (as_csv([*TWENTY[1:], [*ROW[1:], "inf"]]), "the reading 'inf' instead of a whole number"),
+    "empty": (b"", r"other readings, \[0\]"),
+    "19 lines": (as_csv(TWENTY[1:]), r"other readings, \[19, 28\]"),
+    "short line": (as_csv([*TWENTY[1:], ["a", 1, 2]]), NO_TABLE),
+    "word": (as_csv([*TWENTY[1:], [*ROW[1:], "x"]]), rf"{NO_TABLE}\(could not convert string to float: 'x'"),
+    "missing": (as_xlsx([*TWENTY[1:], ROW[:-1]]), NO_TABLE),
+    "not finite": (as_csv([*TWENTY[1:], [*ROW[1:], "inf"]]), "other readings"),
     "other numbers": (as_xlsx(TWENTY), "other readings"),
-    "not text": (b"\xff\xfe\x00", r"neither a spreadsheet \(.xlsx\) nor a CSV file in UTF-8"),
-    "endless cell": (b"a" * 200_000, r"neither a spreadsheet \(.xlsx\) nor a CSV file in UTF-8"),
-    "large": (b"a,1\n" * 300_000, "more than 1000000 bytes"),
-    "half a spreadsheet": (as_xlsx(TWENTY)[:3000], r"a zip file or spreadsheet that cannot be read \("),
-    "empty spreadsheet": (as_xlsx([]), r"a spreadsheet that cannot be read \(empty Excel sheet\)"),
-    "zip called xlsx": (as_zip({"a.xlsx": as_zip({"xl/workbook.xml": b"<"})}), "a spreadsheet that cannot be read"),
-    "zip without table": (as_zip({"a.txt": b""}), r"a zip file without a spreadsheet \(.xlsx\) or a CSV file"),
-    "empty zip": (as_zip({}), r"a zip file without a spreadsheet \(.xlsx\) or a CSV file"),
-    "far cell": (as_xlsx(TWENTY, far="XFD1048576"), "a spreadsheet with more than 999 rows or 702 columns"),
-    "far row": (as_xlsx(TWENTY, far="A1000"), "a spreadsheet with more than 999 rows or 702 columns"),
-    "bomb": (as_zip({"a.csv": b"\0" * 11_000_000}), "a file that unpacks to more than 10000000 bytes"),
-    "many bombs": (
-        as_zip({f"{number}.csv": b"\0" * 1_000_000 for number in range(11)}),
-        "a file that unpacks to more than 10000000 bytes",
-    ),
-    "bomb in a spreadsheet": (
-        as_zip({"a.xlsx": as_zip({"xl/workbook.xml": b"\0" * 11_000_000})}),
-        "a file that unpacks to more than 10000000 bytes",
-    ),
+    "not text": (b"\xff\xfe\x00", NO_TABLE),
+    "endless cell": (b"a" * 200_000, NO_TABLE),
+    "half a spreadsheet": (as_xlsx(TWENTY)[:3000], NO_TABLE),
+    "empty spreadsheet": (as_xlsx([]), NO_TABLE),
+    "zip called xlsx": (as_zip({"a.xlsx": as_zip({"xl/workbook.xml": b"<"})}), NO_TABLE),
+    "zip without table": (as_zip({"a.txt": b""}), rf"{NO_TABLE}\(no .xlsx or .csv in the zip file\)"),
+    "empty zip": (as_zip({}), NO_TABLE),
+    "bomb": (as_zip({"a.csv": b"\0" * 11_000_000}), rf"{NO_TABLE}\(it unpacks to more than 10000000 bytes\)"),
     "bomb that lies about its size": (
         as_zip({"a.csv": b"\0" * 11_000_000}).replace((11_000_000).to_bytes(4, "little"), (9).to_bytes(4, "little")),
-        r"a zip file or spreadsheet that cannot be read \(Bad CRC-32",
-    ),
-    "uncommon packing": (
-        as_zip({"a.csv": b""}, zipfile.ZIP_BZIP2),
-        "a zip file packed by the uncommon method 12",
+        rf"{NO_TABLE}\(Bad CRC-32",
     ),
 }
 
@@ -147,12 +132,14 @@ def test_bad_tables(tmp_path, case):
     content, found = BAD_TABLES[case]
     path = tmp_path / "table"
     path.write_bytes(content)
-    with pytest.raises(InvalidArgumentError, match=f"path must hold the perfume table, got {found}.* in .*{REMEDY}"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"path must hold the perfume table, got '.*table': {found}.*{REMEDY}"
+    ):
         load_perfume(path)
 
 
 def test_bad_paths(tmp_path):
-    rule = "path must name a readable file, got "
+    rule = "path must hold the perfume table, got "
     with pytest.raises(InvalidArgumentError, match=f"{rule}'.*none.csv': No such file or directory{REMEDY}"):
         load_perfume(tmp_path / "none.csv")
     with pytest.raises(InvalidArgumentError, match=rule):

@@ -9,9 +9,8 @@ import torch
 from sklearn.base import clone
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.exceptions import InvalidTypeError
 from fracdnn.nn.operators import ACTIVATIONS
-from fracdnn.parameters import BOOLEAN, LOCAL_PARAMETERS, SharedParameters, parameter, with_parameters
+from fracdnn.parameters import BOOLEAN, LOCAL_PARAMETERS, parameter, with_parameters
 
 KINDS = [FractionalClassifier, FractionalRegressor]
 
@@ -95,14 +94,6 @@ def test_a_subclass_declares_parameters_of_its_own():
         Patient(patience=0.5)._check_parameters()
     with pytest.raises(ValueError, match="max_iter must be a whole number at least 1 or 'auto', got 0; the default"):
         Patient(max_iter=0)._check_parameters()
-
-
-def test_a_parameter_says_what_is_allowed():
-    with pytest.raises(InvalidTypeError, match="patience must be declared with what is allowed, got a default alone"):
-
-        @with_parameters
-        class Careless(SharedParameters):
-            patience: float = 1.0
 
 
 def sections_of(kind):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fracdnn.optim.armijo import Armijo, search
+from fracdnn.optim.directions import Armijo, search
 
 
 def tried(function, slope, rule=Armijo()):  # noqa: B008

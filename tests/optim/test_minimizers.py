@@ -471,7 +471,7 @@ SCHEDULERS = {
 def test_schedulers_are_refused_in_words(kind, name):
     x, optimizer, _ = run(kind, quadratic, [1.0, 2.0], max_iter=3)
     words = (
-        rf"param_groups must be left without '\w*lr' and learning-rate schedulers, got one for {kind.__name__}, which "
+        r"param_groups must be left without '\w*lr' and learning-rate schedulers, got one for an optimizer that "
         r"searches for the length of each step; leave it out, or use an optimizer such as torch\.optim\.Adam"
     )
     with pytest.raises(InvalidArgumentError, match=words):

@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fracdnn.exceptions import NotFiniteError
-from fracdnn.kernels.tiles import Tiles
 from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.engines.numba_network import NumbaLayers
 from fracdnn.training import (
     AdamTraining,
     FullBatchTraining,
@@ -37,8 +37,8 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-4}
 def inside(monkeypatch):
     """How often a loss was computed inside the kernel."""
     made = []
-    loss = Tiles.loss
-    monkeypatch.setattr(Tiles, "loss", lambda self, *a, **o: made.append(self) or loss(self, *a, **o))
+    loss = NumbaLayers.loss
+    monkeypatch.setattr(NumbaLayers, "loss", lambda self, *a, **o: made.append(self) or loss(self, *a, **o))
     return made
 
 

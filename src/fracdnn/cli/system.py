@@ -43,7 +43,7 @@ def _devices() -> dict[str, Any]:
     except (ImportError, OSError) as error:  # a broken installation is what such a report may be about
         return {"devices": f"torch cannot be imported: {error}"}
     gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
-    numba = ["numba"] if loading.small_network(torch.float64) else []
+    numba = ["numba"] if loading.small_network(torch.float64).module else []
     triton = ["triton", "triton-wide"] if any(map(loading.triton_history, gpus)) else []
     return {
         "devices": [

@@ -21,10 +21,9 @@ def interrupt() -> None:
 def interrupt_afterwards() -> Iterator[None]:
     """Defer Ctrl-C until the block exits; a second Ctrl-C takes effect at once.
 
-    Compilers and imports lose a KeyboardInterrupt. LLVM calls back into Python from C, where an exception is printed
-    and dropped; so is one raised while an import cleans up. One raised in source text that a module executes while it
-    is imported is worse: even if it is caught, Python ends by the signal when the program is done. So the block only
-    notes the signal, and the usual handler is called when it exits, whether or not it failed.
+    Compilers and imports lose a KeyboardInterrupt: LLVM calls back into Python from C, where an exception is printed
+    and dropped; so is one raised while an import cleans up. One raised in source text that a module executes on import
+    ends Python by the signal later, even if it is caught. So the usual handler is called when the block exits or fails.
 
     Nothing is deferred outside the main thread, which gets no signals; where Ctrl-C is ignored, `interrupt` is.
     """

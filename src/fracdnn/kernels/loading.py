@@ -4,7 +4,6 @@ Numba keeps its own beside the source files, in `__pycache__`, or in the folder 
 """
 
 import importlib
-import importlib.util
 import logging
 import os
 import threading
@@ -13,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -36,15 +36,6 @@ class Loaded(NamedTuple):
     seconds: float
 
 
-def small_network(dtype: torch.dtype) -> ModuleType | None:
-    """`fracdnn.kernels.small_network`, compiled for a dtype; None where that cannot be.
-
-    Nothing is said where Numba is not installed, or the dtype is not one kernels are made for. Any other cause is
-    told in a `KernelWarning`, once.
-    """
-    return _load(dtype).module
-
-
 @lru_cache
 def triton_history(device: torch.device) -> ModuleType | None:
     """`fracdnn.kernels.triton_history`, where Triton works for a device; None where it does not.
@@ -53,7 +44,7 @@ def triton_history(device: torch.device) -> ModuleType | None:
     only interpret kernels, slowly, where TRITON_INTERPRET=1 says so. Any other cause is told in a `KernelWarning`.
     """
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if device.type != ("cpu" if interpreted else "cuda") or not _is_installed("triton"):
+    if device.type != ("cpu" if interpreted else "cuda") or not find_spec("triton"):
         return None
     try:
         module = importlib.import_module("fracdnn.kernels.triton_history")
@@ -65,22 +56,21 @@ def triton_history(device: torch.device) -> ModuleType | None:
     return module
 
 
-def triton_network(device: torch.device) -> ModuleType | None:
-    """`fracdnn.kernels.triton_network` in the same way."""
-    return None if triton_history(device) is None else importlib.import_module("fracdnn.kernels.triton_network")
-
-
 def warmup() -> list[Loaded]:
     """Load the kernel for every dtype, so that no later call has to wait for the compiler."""
-    return [_load(dtype) for dtype in NUMPY_TYPES]
+    return [small_network(dtype) for dtype in NUMPY_TYPES]
 
 
 @lru_cache
-def _load(dtype: torch.dtype) -> Loaded:
-    """Load the kernel; what fails once is not tried again."""
+def small_network(dtype: torch.dtype) -> Loaded:
+    """`fracdnn.kernels.small_network`, compiled for a dtype; what fails once is not tried again.
+
+    Nothing is said where Numba is not installed, or the dtype is not one kernels are made for. Any other cause is
+    told in a `KernelWarning`.
+    """
     start = time.perf_counter()
     module, state = None, "not available"
-    if dtype in NUMPY_TYPES and _is_installed("numba"):
+    if dtype in NUMPY_TYPES and find_spec("numba"):
         with _one_at_a_time, interrupt_afterwards():
             try:
                 with _announced() as compiled:
@@ -92,13 +82,6 @@ def _load(dtype: torch.dtype) -> Loaded:
                 remedy = "`numba -s` shows whether Numba works here, and without Numba this warning goes away"
                 _warn(f"the kernel could not be compiled for {dtype}", error, remedy)
     return Loaded(dtype, module, state, time.perf_counter() - start)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ImportError:
-        return False
 
 
 @contextmanager

@@ -1,37 +1,170 @@
-"""The kernel behind `fracdnn.kernels.tiles`: a tile of samples goes through all layers, and back, in cache.
+"""The kernel of the engine "numba": a tile of samples goes through all layers, and back, in cache. Needs Numba.
+
+A row is as many samples as fill `TILE_BYTES`, a constant, and every inner loop runs over the samples of a row: the
+compiler makes vector instructions of it. Arrays are flat and addressed by offsets, with rows a constant apart, so that
+few comparisons tell the compiler that what it writes is not what it reads. Loops are written out where a shorter form
+is several times slower. All is in one file: when it changes, Numba compiles again.
 
 A history is [feature, row, sample], row j the state Y_j. Going back, row n is the adjoint state Q_{N−n}, so that both
-passes sum in the same way. Rows come in blocks of four: `begin_block` adds all that is older than a block to its four
-rows at once, so that a state is read once for four rows, and `complete` what is in the block itself. All other states
-are [feature, sample].
+passes sum in the same way. Rows come in blocks of four: `begin_block` adds all that is older to the four rows at once,
+so that a state is read once for them, and `complete` what is in the block itself. Other states are [feature, sample].
 
 A `network` is (weights, adjoint weights, factors, K, b, activation). Weights are empty at order 1, else flat, as many
 rows and columns as a history has rows, with the weights of row j in row j; b is [layer, feature]. A `task` is (one of
-`codes`, labels, targets, shares, outputs, smoothing). Needs Numba.
+`codes`, labels, targets, shares, outputs, smoothing).
 """
 
-import hashlib
 import math
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from numba import from_dtype, njit, types
+from numba.extending import overload
 
-from fracdnn.kernels import rows
 from fracdnn.kernels.codes import COTANGENT, CROSS_ENTROPY, RELU, STATE
-from fracdnn.kernels.rows import (
-    add_16,
-    add_products,
-    compiled,
-    exponential,
-    inlined,
-    multiply,
-    place,
-    size_of,
-    summed,
-    tanh,
-)
+
+# A product and a sum may become one instruction, with one rounding; division by 0 gives infinity.
+OPTIONS = {"fastmath": {"contract"}, "error_model": "numpy", "nogil": True}
+# Python calls only the whole kernel: without wrappers for its parts, compiling takes less time.
+_part = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+compiled = njit(**_part)
+inlined = njit(inline="always", **_part)  # for what runs every few numbers, and large functions with one caller
+summed = njit(forceinline=True, **{**_part, "fastmath": {"contract", "reassoc", "nsz"}})  # sums in any order
+TILE_BYTES = 576  # of a row of a tile; not a power of two: rows would drive each other out of the cache
+# Offsets without a sign: Numba counts negative ones from the end, which would keep loops from being vectors.
+place = np.uint64
+
+
+def size_of(array):
+    """Samples of a row of an array, in compiled code: a constant to the compiler."""
+
+
+@overload(size_of, jit_options={"forceinline": True})
+def _size_of(array):
+    size = TILE_BYTES // (array.dtype.bitwidth // 8)
+    return lambda array: size
+
+
+def exponential(x):
+    """Give s and p such that exp x = s + s p, for |x| up to 700, or 80 in single precision.
+
+    With x = k ln 2 + r and |r| ≤ ln 2 / 2, s is 2^k and p is expm1 r, computed as a polynomial. Adding `shift` rounds
+    to an integer, in the last bits, and adds the bias of the exponent.
+    """
+
+
+# Numbers and their bits, bits of the fraction, bias; ln 2 in two parts; (expm1 r − r)/r², the highest power first.
+_FLOATS: dict = {
+    types.float64: (
+        np.float64, np.int64, 52, 1023, 0.6931471803691238, 1.9082149292705877e-10, 2.5100375832561234e-08,
+        2.7620075879983367e-07, 2.7557268480310024e-06, 2.4801521322368692e-05, 0.00019841269863040545,
+        0.0013888888917196719, 0.008333333333330065, 0.041666666666624164, 0.16666666666666669, 0.5000000000000001,
+    ),
+    types.float32: (
+        np.float32, np.int32, 23, 127, 0.693359375, -0.00021219444005469057, 1.98909809e-4, 1.39336416e-3,
+        8.33331048e-3, 0.0416664667, 0.166666672, 0.5,
+    ),
+}  # fmt: skip
+
+
+@overload(exponential, jit_options={**OPTIONS, "forceinline": True})
+def _exponential(x):
+    kind, whole, n_bits, bias, *numbers = _FLOATS[x]
+    per_ln_2, shift, bits = kind(1.4426950408889634), kind(1.5 * 2**n_bits + bias), whole(n_bits)
+    high, low, leading, *lower = map(kind, numbers)
+    coefficients = tuple(lower)
+
+    def compute(x):
+        shifted = x * per_ln_2 + shift
+        k = shifted - shift
+        r = (x - k * high) - k * low
+        p = leading
+        for coefficient in coefficients:
+            p = p * r + coefficient
+        return whole(kind(shifted).view(whole) << bits).view(kind), p * (r * r) + r
+
+    return compute
+
+
+@inlined
+def tanh(x, one, two, most):
+    """To 3 units in the last place, without branches: −e / (2 + e) with e = expm1(−2|x|), and the sign of x."""
+    size = abs(x)
+    size = most if size > most else size
+    power, p = exponential(-two * size)
+    e = power * p + (power - one)
+    return math.copysign(e / (e + two), x)
+
+
+@inlined
+def add_16(out, at, matrix, m, down, along, rows, x):
+    """out_r += Σ_k matrix[r, k] rows_k, four rows r and four terms k; matrix[r, k] is at m + r · down + k · along."""
+    n1, n2, n3 = place(size_of(out)), place(2 * size_of(out)), place(3 * size_of(out))
+    k1, k2, k3, at, x = place(along), place(2 * along), place(3 * along), place(at), place(x)
+    a, b, c, d = place(m), place(m + down), place(m + 2 * down), place(m + 3 * down)
+    a0, a1, a2, a3 = matrix[a], matrix[a + k1], matrix[a + k2], matrix[a + k3]
+    b0, b1, b2, b3 = matrix[b], matrix[b + k1], matrix[b + k2], matrix[b + k3]
+    c0, c1, c2, c3 = matrix[c], matrix[c + k1], matrix[c + k2], matrix[c + k3]
+    d0, d1, d2, d3 = matrix[d], matrix[d + k1], matrix[d + k2], matrix[d + k3]
+    for i in range(n1):
+        x0, x1, x2, x3 = rows[x + i], rows[x + n1 + i], rows[x + n2 + i], rows[x + n3 + i]
+        out[at + i] = a3 * x3 + (a2 * x2 + (a1 * x1 + (a0 * x0 + out[at + i])))
+        out[at + n1 + i] = b3 * x3 + (b2 * x2 + (b1 * x1 + (b0 * x0 + out[at + n1 + i])))
+        out[at + n2 + i] = c3 * x3 + (c2 * x2 + (c1 * x1 + (c0 * x0 + out[at + n2 + i])))
+        out[at + n3 + i] = d3 * x3 + (d2 * x2 + (d1 * x1 + (d0 * x0 + out[at + n3 + i])))
+
+
+@compiled
+def multiply(out, at, n_rows, matrix, m, down, along, n, rows, x):
+    """out_r += Σ_{k<n} matrix[r, k] rows_k for r < n_rows: four by four, the rest one by one."""
+    size = size_of(out)
+    for r in range(0, n_rows - 3, 4):
+        for k in range(0, n - 3, 4):
+            add_16(out, at + r * size, matrix, m + r * down + k * along, down, along, rows, x + k * size)
+    for r in range(n_rows):
+        for k in range(n // 4 * 4 if r < n_rows // 4 * 4 else 0, n):
+            weight, row, term = matrix[place(m + r * down + k * along)], place(at + r * size), place(x + k * size)
+            for i in range(place(size)):
+                out[row + i] += weight * rows[term + i]
+
+
+@summed
+def dots_16(left, at, right, r, step, total, t, down):
+    """Add the scalar products of four rows with four rows that are `step` numbers apart to total[t + down · o + i]."""
+    size, l0, r0, zero = place(size_of(left)), place(at), place(r), left.dtype.type(0)
+    l1, l2, l3 = place(at + size_of(left)), place(at + 2 * size_of(left)), place(at + 3 * size_of(left))
+    r1, r2, r3 = place(r + step), place(r + 2 * step), place(r + 3 * step)
+    a0, a1, a2, a3, b0, b1, b2, b3 = zero, zero, zero, zero, zero, zero, zero, zero
+    c0, c1, c2, c3, d0, d1, d2, d3 = zero, zero, zero, zero, zero, zero, zero, zero
+    for i in range(size):
+        x0, x1, x2, x3 = right[r0 + i], right[r1 + i], right[r2 + i], right[r3 + i]
+        a, b, c, d = left[l0 + i], left[l1 + i], left[l2 + i], left[l3 + i]
+        a0, a1, a2, a3 = a0 + a * x0, a1 + a * x1, a2 + a * x2, a3 + a * x3
+        b0, b1, b2, b3 = b0 + b * x0, b1 + b * x1, b2 + b * x2, b3 + b * x3
+        c0, c1, c2, c3 = c0 + c * x0, c1 + c * x1, c2 + c * x2, c3 + c * x3
+        d0, d1, d2, d3 = d0 + d * x0, d1 + d * x1, d2 + d * x2, d3 + d * x3
+    t = place(t)
+    for row in ((a0, a1, a2, a3), (b0, b1, b2, b3), (c0, c1, c2, c3), (d0, d1, d2, d3)):
+        total[t] += row[0]
+        total[t + place(1)] += row[1]
+        total[t + place(2)] += row[2]
+        total[t + place(3)] += row[3]
+        t += place(down)
+
+
+@summed
+def add_products(total, t, left, at, n_left, right, r, step, n_right):
+    """total[o, i] += Σ over samples of left_o · right_i: what a tile adds to the gradient of a matrix."""
+    size = size_of(left)
+    for o in range(0, n_left - 3, 4):
+        for i in range(0, n_right - 3, 4):
+            dots_16(left, at + o * size, right, r + i * step, step, total, t + o * n_right + i, n_right)
+    for o in range(n_left):
+        for i in range(n_right // 4 * 4 if o < n_left // 4 * 4 else 0, n_right):
+            x, y, dot = place(at + o * size), place(r + i * step), left.dtype.type(0)
+            for s in range(place(size)):
+                dot += left[x + s] * right[y + s]
+            total[t + o * n_right + i] += dot
 
 
 @compiled
@@ -100,41 +233,6 @@ def scale_by_slope(activation, values, z, q, row, step, width, factor, totals, t
         z, row = z + size, row + place(step)
 
 
-@inlined
-def forward_tile(network, states, n_rows, values, y):
-    """Y_1 … Y_N after Y_0 in `states` and y, σ of each layer in `values`, and Y_N in y."""
-    weights, _, factors, K, b, activation = network
-    width, size, matrices = K.shape[1], size_of(y), K.reshape(-1)
-    for j in range(1, len(K) + 1):
-        if j % 4 == 0:
-            begin_block(states, n_rows, width, weights, j)
-        z = (j - 1) * width * size
-        for f in range(width):
-            values[z + f * size : z + (f + 1) * size] = b[j - 1, f]
-        multiply(values, z, width, matrices, (j - 1) * width * width, width, 1, width, y, 0)
-        activate(activation, values, z, width * size)
-        complete(states, n_rows, width, weights, j, values, z, factors[j - 1], y)
-
-
-@inlined
-def backward_tile(network, q, states, n_rows, values, change, y, sums, to_start):
-    """Q_{N−1} … Q_1 after Q_N in q, and Q_0 where `to_start`; adds to the gradients of K and b in `sums`."""
-    _, weights, factors, K, _, activation = network
-    n_layers, width, size = len(K), K.shape[1], size_of(q)
-    matrices, step = K.reshape(-1), n_rows * size
-    for n in range(1, n_layers + 1):
-        j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
-        z, totals = j * width * size, K.size + j * width
-        scale_by_slope(activation, values, z, q, (n - 1) * size, step, width, factors[j], sums, totals)
-        add_products(sums, j * width * width, values, z, width, states, j * size, step, width)
-        if j or to_start:
-            if n % 4 == 0:
-                begin_block(q, n_rows, width, weights, n)
-            change[:] = 0
-            multiply(change, 0, width, matrices, j * width * width, 1, width, width, values, z)
-            complete(q, n_rows, width, weights, n, change, 0, q.dtype.type(1), y)
-
-
 @compiled
 def gather(samples, first, tile, step):
     """Copy samples into a tile, transposed, features `step` numbers apart, and fill the rest of the tile with zeros."""
@@ -192,22 +290,6 @@ def cross_entropy(outputs, n_outputs, labels, shares, first, smoothing):
 
 
 @inlined
-def squared_error(outputs, targets, shares, first):
-    """Σ share · half the mean square over the samples of a tile, and its gradient in place of the outputs."""
-    size, kind = size_of(outputs), outputs.dtype.type
-    n, n_outputs = targets.shape
-    loss = kind(0)
-    for i in range(size):
-        known = first + i < n
-        share = shares[first + i] / kind(n_outputs) if known else kind(0)
-        for c in range(n_outputs):
-            error = outputs[c * size + i] - targets[first + i, c] if known else kind(0)
-            loss += kind(0.5) * share * error * error
-            outputs[c * size + i] = share * error
-    return loss
-
-
-@inlined
 def loss_tile(task, W, first, y, outputs, sums):
     """The loss of a tile from its Y_N in y; Q_N into y, and what the tile adds to the gradient of W into `sums`."""
     kind, labels, targets, shares, found, smoothing = task
@@ -219,7 +301,14 @@ def loss_tile(task, W, first, y, outputs, sums):
     if kind == CROSS_ENTROPY:
         loss = cross_entropy(outputs, n_outputs, labels, shares, first, smoothing)
     else:
-        loss = squared_error(outputs, targets, shares, first)
+        loss, zero, half = outputs.dtype.type(0), outputs.dtype.type(0), outputs.dtype.type(0.5)
+        for i in range(size):  # half the mean square
+            known = first + i < len(targets)
+            share = shares[first + i] / outputs.dtype.type(n_outputs) if known else zero
+            for c in range(n_outputs):
+                error = outputs[c * size + i] - targets[first + i, c] if known else zero
+                loss += half * share * error * error
+                outputs[c * size + i] = share * error
     add_products(sums, len(sums) - 1 - W.size, outputs, 0, n_outputs, y, 0, size, width)
     y[:] = 0
     multiply(y, 0, width, matrix, 0, 1, width, n_outputs, outputs, 0)
@@ -228,10 +317,14 @@ def loss_tile(task, W, first, y, outputs, sums):
 
 @inlined
 def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
-    """Take the samples from `first` on through the layers, and back unless Y_N is all."""
-    K, kind = network[3], task[0]
-    n_layers, width, size = len(K), K.shape[1], size_of(room)
-    n_rows, whole = n_layers // 4 * 4 + 4, width * size
+    """Take the samples from `first` on through the layers, and back unless Y_N is all.
+
+    `states` become Y_0 … Y_N and `values` σ of each layer, y is the newest state; then q becomes Q_N … Q_1, and Q_0 if
+    there is a `start`. Gradients of K and b are added to those in `sums`.
+    """
+    weights, adjoint_weights, factors, K, b, activation = network
+    kind, n_layers, width, size = task[0], len(K), K.shape[1], size_of(room)
+    n_rows, whole, matrices = n_layers // 4 * 4 + 4, width * size, K.reshape(-1)
     step, history = n_rows * size, n_rows * whole
     change, y, room = room[:whole], room[whole : 2 * whole], room[2 * whole :]
     states, q, room = room[:history], room[history : 2 * history], room[2 * history :]
@@ -239,7 +332,15 @@ def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
     states[:] = 0
     gather(samples, first, states, step)
     gather(samples, first, y, size)
-    forward_tile(network, states, n_rows, values, y)
+    for j in range(1, n_layers + 1):
+        if j % 4 == 0:
+            begin_block(states, n_rows, width, weights, j)
+        z = (j - 1) * whole
+        for f in range(width):
+            values[z + f * size : z + (f + 1) * size] = b[j - 1, f]
+        multiply(values, z, width, matrices, (j - 1) * width * width, width, 1, width, y, 0)
+        activate(activation, values, z, whole)
+        complete(states, n_rows, width, weights, j, values, z, factors[j - 1], y)
     if kind == STATE:
         scatter(y, size, start, first)
         return
@@ -250,7 +351,17 @@ def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
     q[:] = 0
     for f in range(width):
         q[f * step : f * step + size] = y[f * size : (f + 1) * size]
-    backward_tile(network, q, states, n_rows, values, change, y, sums, len(start) > 0)
+    for n in range(1, n_layers + 1):
+        j = n_layers - n  # from Q_{j+1}, row n − 1 of q, to Q_j
+        z, k, totals = j * whole, j * width * width, K.size + j * width
+        scale_by_slope(activation, values, z, q, (n - 1) * size, step, width, factors[j], sums, totals)
+        add_products(sums, k, values, z, width, states, j * size, step, width)
+        if j or len(start):
+            if n % 4 == 0:
+                begin_block(q, n_rows, width, adjoint_weights, n)
+            change[:] = 0
+            multiply(change, 0, width, matrices, k, 1, width, width, values, z)
+            complete(q, n_rows, width, adjoint_weights, n, change, 0, q.dtype.type(1), y)
     if len(start):
         scatter(q[n_layers * size :], step, start, first)
 
@@ -259,25 +370,19 @@ def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
 def run(kind):
     """The kernel for a NumPy type: compiled, or found on disk where an earlier process has kept it.
 
-    It takes the groups of tiles from `group` to `stop`. Each has its row of `sums`: the gradients of K, b and W, then
-    the loss.
-    Numba takes it from disk unless this file has changed, or a variable that the function has from here: so it mentions
-    `version`.
+    It takes the groups of tiles from `first` to `stop`. Each has its row of `sums`: gradients of K, b and W, the loss.
     """
-    f, version = from_dtype(np.dtype(kind)), _version()
-    row, matrix, whole = f[::1], f[:, ::1], types.int64
+    f, whole = from_dtype(np.dtype(kind)), types.int64
+    row, matrix = f[::1], f[:, ::1]
     network = (row, row, row, f[:, :, ::1], matrix, whole)
     task = (whole, types.int64[::1], matrix, row, matrix, types.float64)
     signature = (*network, *task, matrix, matrix, matrix, matrix, whole, whole, row, matrix)
 
     # Single arguments, since tuples take Numba many times as long to look at.
-    # fmt: off
     def small_network(
         weights, adjoint, factors, K, b, activation, kind, labels, targets, shares, outputs, smoothing,
         W, samples, cotangent, start, first, stop, room, sums,
-    ):
-        # fmt: on
-        version  # noqa: B018
+    ):  # fmt: skip
         network = weights, adjoint, factors, K, b, activation
         task = kind, labels, targets, shares, outputs, smoothing
         size, n_groups = size_of(room), len(sums)
@@ -288,14 +393,8 @@ def run(kind):
                 pass_tile(network, task, W, samples, cotangent, start, tile * size, room, sums[group])
 
     try:
-        return njit(signature, cache=True, **rows.OPTIONS)(small_network)
+        return njit(signature, cache=True, **OPTIONS)(small_network)
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
-        return njit(signature, **rows.OPTIONS)(small_network)  # no folder is writable: not kept
-
-
-def _version() -> int:
-    """A number that is another one as soon as one of the two files of the kernel is."""
-    files = b"".join(Path(file).read_bytes() for file in (rows.__file__, __file__))
-    return int.from_bytes(hashlib.sha256(files).digest()[:7], "big")
+        return njit(signature, **OPTIONS)(small_network)  # no folder is writable: not kept

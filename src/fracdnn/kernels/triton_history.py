@@ -66,18 +66,6 @@ def _far_state(place, known):
 
 
 @triton.jit
-def _activated_in_place(place, bias, at, inside, kind: tl.constexpr, ACTIVATION: tl.constexpr, WIDTH: tl.constexpr):
-    """What a layer makes of the products at a place, where it then lies."""
-    x = tl.load(place, mask=inside).to(kind)
-    if WIDTH:
-        x += tl.load(bias + at % WIDTH, mask=inside).to(kind)
-    x = activated(x, ACTIVATION)
-    # Not to be kept in the cache either: it is read again only when all layers are done.
-    tl.store(place, x.to(place.dtype.element_ty), mask=inside, eviction_policy="evict_first")
-    return x
-
-
-@triton.jit
 def _store_row(
     out, scaled, row, newest, change, bias, factor, scale, at, inside,
     CHANGE: tl.constexpr, SCALED: tl.constexpr, ACTIVATION: tl.constexpr, WIDTH: tl.constexpr,
@@ -85,10 +73,13 @@ def _store_row(
     """What every row ends with: the layer's step, and the newest state times a number."""
     kind = row.dtype
     if CHANGE:
+        x = tl.load(change + at, mask=inside).to(kind)
         if ACTIVATION != "" and not SCALED:
-            x = _activated_in_place(change + at, bias, at, inside, kind, ACTIVATION, WIDTH)
-        else:
-            x = tl.load(change + at, mask=inside).to(kind)
+            if WIDTH:
+                x += tl.load(bias + at % WIDTH, mask=inside).to(kind)
+            x = activated(x, ACTIVATION)
+            # Not to be kept in the cache either: it is read again only when all layers are done.
+            tl.store(change + at, x.to(change.dtype.element_ty), mask=inside, eviction_policy="evict_first")
         row += tl.load(factor).to(kind) * x
         newest = row
     tl.store(out + at, row.to(out.dtype.element_ty), mask=inside)
@@ -114,15 +105,6 @@ def _summed(total, states, weights, step, COUNT: tl.constexpr):
     for k in tl.static_range(COUNT):
         total += tl.load(weights + k * step) * states[k]
     return total
-
-
-@triton.jit
-def _by_near(states, weights, TILE: tl.constexpr):
-    """Eight rows from the eight states before them; weights [8, 8] has a line for each state."""
-    rows = (tl.zeros([TILE], weights.dtype.element_ty),) * 8
-    for k in tl.static_range(8):
-        rows = _added(rows, states[k], weights + 8 * k)
-    return rows
 
 
 @triton.jit
@@ -204,7 +186,9 @@ def start_block(
     states += _stored(place + length, length, inside, kind, 6)
     newest = _newest(latest + at, place + 7 * length, inside, LATEST).to(kind)
     states += (newest,)
-    sums = _by_near(states, near_weights, TILE)
+    sums = (tl.zeros([TILE], kind),) * 8
+    for k in tl.static_range(8):  # `near_weights` [8, 8] has a line for each state
+        sums = _added(sums, states[k], near_weights + 8 * k)
     # Two far states are loaded before this one is stored: the compiler would not dare to.
     i, place = 0, far + at
     z, after = _far_state(place, known & (n_far > 0)), _far_state(place + length, known & (n_far > 1))
@@ -227,7 +211,6 @@ def start_block(
 def try_out(device: torch.device) -> None:
     """Run a kernel: an error where Triton cannot compile for a device."""
     one = torch.ones(1, device=device)
-    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "ACTIVATION": "", "WIDTH": 0}
-    options |= {"TILE": TILE, "num_warps": WARPS}
+    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "ACTIVATION": "", "WIDTH": 0, "TILE": TILE}
     with torch.cuda.device(device) if one.is_cuda else nullcontext():
-        finish[(1,)](*[one] * 10, 1, 0, 1, 0, 0, 1, 0, **options)
+        finish[(1,)](*[one] * 10, 1, 0, 1, 0, 0, 1, 0, **options, num_warps=WARPS)

@@ -19,27 +19,20 @@ _AT_A_TIME = tl.constexpr(8)
 
 
 @triton.jit
-def _known(states, weights, at, inside, length, count):
-    """Σ_{k < count} weights[k] state_k."""
-    total = tl.zeros(at.shape, states.dtype.element_ty)
-    begin = 0
-    while begin < count:
-        for i in tl.static_range(_AT_A_TIME):
-            k = begin + i
-            x = tl.load(states + k * length + at, mask=inside & (k < count), other=0.0)
-            total += tl.load(weights + k, mask=k < count, other=0.0) * x
-        begin += _AT_A_TIME
-    return total
-
-
-@triton.jit
 def _next(states, weights, at, inside, length, n, n_layers, newest, MEMORY: tl.constexpr):
     """Row n + 1 of the memory: from the states 0 … n − 1 as they are stored, and the newest."""
+    row = newest
     if MEMORY:
         weights += n * n_layers
-        row = _known(states, weights, at, inside, length, n) + tl.load(weights + n) * newest
-    else:
-        row = newest
+        total = tl.zeros(at.shape, states.dtype.element_ty)
+        begin = 0
+        while begin < n:
+            for i in tl.static_range(_AT_A_TIME):
+                k = begin + i
+                x = tl.load(states + k * length + at, mask=inside & (k < n), other=0.0)
+                total += tl.load(weights + k, mask=k < n, other=0.0) * x
+            begin += _AT_A_TIME
+        row = total + tl.load(weights + n) * newest
     return row
 
 

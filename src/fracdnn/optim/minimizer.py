@@ -14,8 +14,7 @@ import torch
 from torch.linalg import vector_norm
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.optim.armijo import Armijo, search
-from fracdnn.optim.directions import InverseHessian, LimitedMemory
+from fracdnn.optim.directions import Armijo, InverseHessian, LimitedMemory, search
 from fracdnn.validation import check_choice, check_count, check_positive
 
 Closure = Callable[[], torch.Tensor | float]
@@ -75,16 +74,10 @@ class _Point:
 class _Group(dict[str, Any]):
     """The parameters. There is no learning rate or other setting of a group to read or set: schedulers are refused."""
 
-    def __init__(self, group: dict[str, Any], optimizer: str) -> None:
-        super().__init__()
-        self._optimizer = optimizer
-        for key, value in group.items():
-            self[key] = value
-
     def __missing__(self, key: str) -> Any:
         raise InvalidArgumentError(
-            f"param_groups must be left without {key!r} and learning-rate schedulers, got one for {self._optimizer}, "
-            f"which searches for the length of each step; leave it out, or use an optimizer such as torch.optim.Adam"
+            f"param_groups must be left without {key!r} and learning-rate schedulers, got one for an optimizer that "
+            f"searches for the length of each step; leave it out, or use an optimizer such as torch.optim.Adam"
         )
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -178,7 +171,10 @@ class LineSearchOptimizer(torch.optim.Optimizer):
             raise InvalidArgumentError(
                 "params must be one group, got another; the search treats all parameters alike, so pass them together"
             )
-        super().add_param_group(_Group(param_group, type(self).__name__))
+        group = _Group()
+        for key, value in param_group.items():
+            group[key] = value
+        super().add_param_group(group)
 
     def _trained(self) -> list[torch.Tensor]:
         """The parameters that require a gradient now: they may be frozen and freed between steps."""
@@ -202,12 +198,12 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         length = state["length"]
         length = None if length is None else check_positive(length, "length", remedy="load a state_dict of this class")
         direction = dict(state["direction"])
-        shapes = {name: tuple(value.shape) for name, value in direction.items()}
-        dtypes = {value.dtype for value in direction.values()}
-        if not self._direction.fits(shapes, like.numel()) or not dtypes <= {like.dtype}:
+        found = {name: (value.dtype, *value.shape) for name, value in direction.items()}
+        alike = all(value.dtype is like.dtype and value.shape[1:] == like.shape for value in direction.values())
+        if direction.keys() not in (set(), self._direction.names) or not alike:
             raise InvalidArgumentError(
                 f"state_dict must be one of {type(self).__name__} for {like.numel()} parameters in {like.dtype}, "
-                f"got tensors of shapes {shapes} in {[*dtypes]}; load one of the same network"
+                f"got {found}; load one of the same network"
             )
         self._direction.state = {name: value.to(like.device) for name, value in direction.items()}
         self._length = length

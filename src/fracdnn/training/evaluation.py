@@ -17,11 +17,10 @@ from functools import partial
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.kernels.tiles import Loss
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
 from fracdnn.nn.engines import triton
-from fracdnn.nn.engines.by_hand import LossLayers, Walk
+from fracdnn.nn.engines.by_hand import Loss, Walk
 from fracdnn.nn.engines.choose_engine import LAYERS
 from fracdnn.tracing import has_module_hooks, has_tensor_hooks
 from fracdnn.training import together
@@ -85,7 +84,8 @@ def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weig
     if not is_usual or has_module_hooks(network) or not _kernel_takes(objective.loss, network, chunk):
         return None
     engine, plan = network.route(x, weights)
-    if (kind := LAYERS.get(engine)) is None or not issubclass(kind, LossLayers):
+    kind = LAYERS.get(engine)
+    if kind is None or not hasattr(kind, "loss"):
         return None
     loss = Loss(objective.loss, target, weight, objective.label_smoothing)
     with torch.no_grad():

@@ -1,9 +1,8 @@
 """A dense network forward and back by hand, as one operation of autograd; the engine "matmul".
 
-Autograd needs about as long from one operation to the next as a table's network needs for the operation: batches of a
-few hundred rows, layers of some tens of features. A dense layer goes back by one slope and two products, and the memory
-by the transposed sum of `fracdnn.memory`. The sums and products are those of autograd. Other engines bring `Layers` of
-their own and share the rest.
+Autograd takes about as long between operations as a table's network takes for one: a few hundred rows, some tens of
+features. A dense layer goes back by one slope and two products, and the memory by the transposed sum of
+`fracdnn.memory`. The sums and products are those of autograd. Other engines bring `Layers` of their own.
 
 `Walk` and `MatmulLayers` also take several networks of one shape at once: samples and weights with one more axis, the
 first, and vectors as biases. `fracdnn.training.stacked` trains members so.
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from fracdnn.kernels.tiles import Loss
 from fracdnn.memory import MemoryPlan
 from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
@@ -34,8 +32,25 @@ class LayerGradients(NamedTuple):
     memory: tuple[torch.Tensor, ...]
 
 
+class Loss(NamedTuple):
+    """A loss of the outputs W Y_N: its kind, what the outputs are compared with, and the weights of the samples.
+
+    "cross_entropy" compares with int64 labels [n], "squared_error" with [n, n_outputs] numbers of the network's dtype.
+    """
+
+    kind: str
+    target: torch.Tensor
+    weight: torch.Tensor | None
+    label_smoothing: float
+
+
 class Layers(ABC):
-    """The layers between input projection and W: `forward` once, then `back` as often as needed."""
+    """The layers between input projection and W: `forward` once, then `back` as often as needed.
+
+    Kernels of whole networks also have `loss(y0, W, loss)`, forward and back in one pass: the value, the outputs W Y_N,
+    and the gradients of W and the layers (of Y_0 only if there is an input projection). It is None where labels or
+    values are out of range.
+    """
 
     @abstractmethod
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None: ...
@@ -47,19 +62,6 @@ class Layers(ABC):
     @abstractmethod
     def back(self, cotangent: torch.Tensor) -> LayerGradients:
         """All gradients, from that of Y_N."""
-
-
-class LossLayers(Layers):
-    """Layers that know the cotangent of a loss as soon as they know it: forward and back in one pass."""
-
-    @abstractmethod
-    def loss(
-        self, y0: torch.Tensor, W: torch.Tensor, loss: Loss
-    ) -> tuple[float | torch.Tensor, torch.Tensor, torch.Tensor, LayerGradients] | None:
-        """A loss of the outputs W Y_N, these outputs, and the gradients of W and the layers.
-
-        None where labels or values are out of range. The gradient of Y_0 is there if there is an input projection.
-        """
 
 
 def feature_biases(K: torch.Tensor, b: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
@@ -145,7 +147,7 @@ class Walk:
         return (x, *Weights(found.K, found.b, W, *projection), *found.memory)
 
     def loss(self, x: torch.Tensor, loss: Loss) -> Any:
-        """By `LossLayers`: a loss, the outputs, its gradients, and those of the memory's weights if these are learned.
+        """A loss, the outputs, its gradients, and those of the memory's weights if these are learned.
 
         None where labels or values are out of range.
         """

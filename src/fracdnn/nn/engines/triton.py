@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from fracdnn.kernels import codes, loading
-from fracdnn.kernels.tiles import LOSSES, Loss
+from fracdnn.kernels import codes
 from fracdnn.memory import ExactPlan, MemoryPlan
 from fracdnn.memory.plan import kind_of
 from fracdnn.memory.triton_sum import on_device_of
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.by_hand import LayerGradients, LossLayers
+from fracdnn.nn.engines.by_hand import LayerGradients, Layers, Loss
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
 
 # What a tile of 16 samples has registers for.
@@ -28,7 +27,7 @@ _ROWS_AT_ONCE = 2048
 _ROWS_OF_A_PRODUCT, _PARTS = 512, 8
 
 
-class TritonLayers(LossLayers):
+class TritonLayers(Layers):
     """See the module. Between the passes are held states, and what slopes need, as by autograd."""
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
@@ -37,8 +36,7 @@ class TritonLayers(LossLayers):
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         self._prepare(y0)
-        unused = self._factors
-        self._launch_forward(y0, codes.STATE, *[unused] * 8, 1)
+        self._launch_forward(y0, codes.STATE, *[self._factors] * 8, 1)  # which are not read
         return self._states[-1, : self._n]
 
     def loss(self, y0: torch.Tensor, W: torch.Tensor, loss: Loss) -> Any:
@@ -55,7 +53,9 @@ class TritonLayers(LossLayers):
         smoothing = loss.label_smoothing
         smoothing = self._plan.kept(("number", smoothing, *kind), lambda: y0.new_full((1,), smoothing))
         results = (outputs, cotangents, losses, start, smoothing, n_outputs)
-        self._launch_forward(y0, LOSSES[loss.kind], _readable(W), _readable(loss.target), _readable(shares), *results)
+        self._launch_forward(
+            y0, codes.LOSSES[loss.kind], _readable(W), _readable(loss.target), _readable(shares), *results
+        )
         of_W = cotangents.T @ self._states[-1, :n]
         # What was kept makes room for what is made of it, unless it is needed again.
         layers = self._back(start, torch.empty_like(self._kept) if self._plan.learned else self._kept)
@@ -65,20 +65,19 @@ class TritonLayers(LossLayers):
         return self._back(_readable(cotangent.clone()), torch.empty_like(self._kept))
 
     def _back(self, start: torch.Tensor, scaled: torch.Tensor) -> LayerGradients:
-        adjoints, weights = torch.empty_like(self._kept), self._memory(start, adjoint=True)
-        a, n = self._architecture, self._n
+        adjoints, a, n, plan = torch.empty_like(self._kept), self._architecture, self._n, self._plan
+        weights = plan.adjoint_matrix(start) if isinstance(plan, ExactPlan) else self._factors  # not read
         pointers = (start, self._K, self._factors, weights, self._kept, adjoints, scaled)
         self._launch("backward", *pointers, n, self._rows, a.n_layers, a.width)
         b = None
         if self._b is not None:
             b = scaled.sum(1 if self._b.dim() == 2 else (1, 2))
         memory: tuple[torch.Tensor, ...] = ()
-        if self._plan.learned:
-            changes = (
-                self._kept[:, :n] if SLOPES[a.activation].keeps_value else ACTIVATIONS[a.activation](self._kept[:, :n])
-            )
+        if plan.learned:
+            kept = self._kept[:, :n]
+            changes = kept if SLOPES[a.activation].keeps_value else ACTIVATIONS[a.activation](kept)
             states, adjoints = self._states[:-1, :n], adjoints[:, :n].flip(0)
-            memory = self._plan.learned_gradients(states.unbind(), adjoints.unbind(), changes.unbind())
+            memory = plan.learned_gradients(states.unbind(), adjoints.unbind(), changes.unbind())
         return LayerGradients(start, _sum_of_products(scaled, self._states[:-1]), b, memory)
 
     def _prepare(self, y0: torch.Tensor) -> None:
@@ -102,23 +101,20 @@ class TritonLayers(LossLayers):
             "num_warps": 8 if width == 16 and self._rows <= _ROWS_AT_ONCE else 4,
         }
 
-    def _memory(self, like: torch.Tensor, *, adjoint: bool = False) -> torch.Tensor:
-        if not isinstance(self._plan, ExactPlan):
-            return self._factors  # not read
-        return self._plan.adjoint_matrix(like) if adjoint else self._plan.forward_matrix(like)
-
     def _launch_forward(self, y0: torch.Tensor, kind: int, *loss: Any) -> None:
-        a, b = self._architecture, self._b
+        a, b, plan = self._architecture, self._b, self._plan
+        weights = plan.forward_matrix(y0) if isinstance(plan, ExactPlan) else self._factors  # not read
         down, along = {True: (a.width, 1), "scalar": (1, 0), False: (0, 0)}[a.bias]
         if b is None:
-            b = self._plan.kept(("no bias", *kind_of(y0)), lambda: y0.new_zeros(1))
-        layers = (_readable(y0), self._K, _readable(b), self._factors, self._memory(y0), self._states, self._kept)
+            b = plan.kept(("no bias", *kind_of(y0)), lambda: y0.new_zeros(1))
+        layers = (_readable(y0), self._K, _readable(b), self._factors, weights, self._states, self._kept)
         *pointers, n_outputs = loss
         sizes = (self._n, self._rows, a.n_layers, a.width, n_outputs, down, along)
         self._launch("forward", *layers, *pointers, *sizes, KIND=kind, OUTPUTS=_padded(n_outputs))
 
     def _launch(self, name: str, *arguments: Any, **options: Any) -> None:
-        kernels: Any = loading.triton_network(self._states.device)
+        from fracdnn.kernels import triton_network as kernels  # which needs Triton
+
         with on_device_of(self._states):
             getattr(kernels, name)[(self._rows // _TILE,)](*arguments, **options, **self._tile)
 

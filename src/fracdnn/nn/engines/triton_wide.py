@@ -8,10 +8,11 @@ No layer has more memory than its state and one more tensor, which holds K y, th
 back uses that up, so that going back once more computes the layers again.
 """
 
+from typing import Any
+
 import torch
 
 from fracdnn.memory import MemoryPlan
-from fracdnn.memory.triton_sum import TritonCompressedSum
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.engines.by_hand import LayerGradients, Layers, feature_biases
 from fracdnn.nn.operators import SLOPES
@@ -21,12 +22,11 @@ class TritonWideLayers(Layers):
     """See the module. For a fixed memory that is summed by Triton's kernels, and activations that these know."""
 
     def __init__(self, architecture: Architecture, plan: MemoryPlan, weights: Weights) -> None:
-        assert plan.factor_numbers is not None
-        self._activation, self._factors = architecture.activation, plan.factor_numbers
+        self._activation, self._factors = architecture.activation, plan.factor_numbers or []
         self._plan, self._K, self._b = plan, weights.operators, weights.b
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
-        history = _by_triton(self._plan.forward_sum(y0))
+        history: Any = self._plan.forward_sum(y0)  # a `TritonCompressedSum`
         n_layers, block, operators = len(self._K), history.block, self._K.mT.unbind()
         self._y0, y, biases = y0, history.first(y0), feature_biases(self._K, self._b)
         # Of eight layers each: their inputs, and what becomes of their products.
@@ -46,7 +46,8 @@ class TritonWideLayers(Layers):
         blocks, self._blocks = self._blocks, []  # also where this ends in an error: half of them would be wrong
         n_layers, operators = len(self._K), self._K.unbind()
         grad_K, grad_b = torch.empty_like(self._K), None if self._b is None else torch.empty_like(self._b)
-        adjoint, end = _by_triton(self._plan.adjoint_sum(n_layers, cotangent)), n_layers
+        adjoint: Any = self._plan.adjoint_sum(n_layers, cotangent)
+        end = n_layers
         while blocks:
             states, values = blocks.pop()
             begin = end - len(values)
@@ -62,8 +63,3 @@ class TritonWideLayers(Layers):
                 torch.sum(values, 1 if grad_b.dim() == 2 else (1, 2), out=grad_b[begin:end])
             end = begin
         return LayerGradients(adjoint.advance(n_layers, cotangent, 1.0), grad_K, grad_b, ())
-
-
-def _by_triton(made: object) -> TritonCompressedSum:
-    assert isinstance(made, TritonCompressedSum)
-    return made

@@ -12,8 +12,8 @@ pytest.importorskip("numba", reason="the kernel needs Numba")
 def test_tanh_and_exp_are_good_to_three_units_in_the_last_place(dtype):
     from numba import njit
 
-    from fracdnn.kernels.rows import exponential
-    from fracdnn.kernels.rows import tanh as kernel_tanh
+    from fracdnn.kernels.small_network import exponential
+    from fracdnn.kernels.small_network import tanh as kernel_tanh
 
     @njit
     def apply(x, tanh, exp):

@@ -11,8 +11,11 @@ import torch
 from torch.nn import functional
 
 from fracdnn.caputo import l1_weights
-from fracdnn.kernels.tiles import LOSSES, Loss, Tiles
-from fracdnn.memory import reference
+from fracdnn.kernels.codes import LOSSES
+from fracdnn.memory import ExactPlan, MemorylessPlan, reference
+from fracdnn.nn.architecture import Architecture, Weights
+from fracdnn.nn.engines.by_hand import Loss
+from fracdnn.nn.engines.numba_network import NumbaLayers
 from tests.slow import each_once
 
 pytest.importorskip("numba", reason="the compiled pass needs Numba")
@@ -50,16 +53,28 @@ class Case:
         self.W = self.draw(n_outputs, width)
         self.factors = torch.linspace(0.1, 0.3, n_layers, dtype=torch.float64)
         self.matrix = memory(n_layers, order)
-        adjoint = self.matrix.T.flip(0, 1)
-        self.tiles = Tiles(
-            n,
-            width,
-            dtype,
-            weights=None if order == 1.0 else (self.matrix.to(dtype), adjoint.to(dtype).contiguous()),
-            factors=self.factors.tolist(),
-            activation=activation,
-            bias=bias,
+        self.plan = MemorylessPlan(self.factors) if order == 1.0 else ExactPlan(self.factors, self.matrix)
+        self.bias = bias
+
+    def layers(self, *, to_start=True):
+        n_outputs, n_layers, width = self.n_outputs, len(self.factors), self.y.shape[1]
+        architecture = Architecture(
+            width, n_outputs, n_layers, width, to_start, "tanh", self.activation, self.bias, True, "dense", None
         )
+        self.used = NumbaLayers(architecture, self.plan, Weights(self.K, self.b, self.W, None, None))
+        return self.used
+
+    def forward(self):
+        return self.layers().forward(self.y)
+
+    def gradients(self):
+        layers = self.layers()
+        layers.forward(self.y)
+        return layers.back(self.cotangent)[:3]
+
+    def loss(self, loss, *, to_start=True):
+        found = self.layers(to_start=to_start).loss(self.y, self.W, loss)
+        return found and (*found[:3], *found[3][:3])
 
     def draw(self, *shape):
         return torch.randn(shape, dtype=torch.float64, generator=self.generator).to(self.dtype)
@@ -80,8 +95,8 @@ class Case:
         expected = self.last_state(y, K, b)
         known = [each for each in (y, K, b) if each is not None]
         slopes = iter(torch.autograd.grad((expected * self.cotangent).sum(), known))
-        agree(self.tiles.forward(self.y, self.K, self.b), expected.detach())
-        for mine, given in zip(self.tiles.gradients(self.cotangent, self.y, self.K, self.b), (y, K, b), strict=True):
+        agree(self.forward(), expected.detach())
+        for mine, given in zip(self.gradients(), (y, K, b), strict=True):
             assert (mine is None) == (given is None)
             if mine is not None:
                 agree(mine, next(slopes))
@@ -101,7 +116,7 @@ class Case:
         slopes = dict(zip(map(id, known), torch.autograd.grad(value, known), strict=True))
         for to_start in (True, False):
             loss = Loss(kind, target, weight, smoothing)
-            found, results, *slopes_found = self.tiles.loss(loss, self.y, self.K, self.b, self.W, to_start=to_start)
+            found, results, *slopes_found = self.loss(loss, to_start=to_start)
             agree(torch.tensor(found, dtype=self.dtype), value.detach())
             agree(results, outputs.detach())
             assert [each is None for each in slopes_found] == [False, not to_start, False, b is None]
@@ -152,8 +167,8 @@ def test_losses_with_weights_and_smoothing(order, bias, kind, dtype):
 
 def all_results(case):
     target = torch.arange(case.n) % case.n_outputs
-    loss = case.tiles.loss(Loss("cross_entropy", target, None, 0.1), case.y, case.K, case.b, case.W, to_start=True)
-    parts = [case.tiles.forward(case.y, case.K, case.b), *case.tiles.gradients(case.cotangent, case.y, case.K, case.b)]
+    loss = case.loss(Loss("cross_entropy", target, None, 0.1))
+    parts = [case.forward(), *case.gradients()]
     return [*parts, torch.tensor(loss[0]), *loss[1:]]
 
 
@@ -169,19 +184,19 @@ def test_results_do_not_depend_on_threads(torch_threads, dtype):
     torch_threads(1)
     case = Case(3000, 16, 35, dtype)
     first = all_results(case)
-    assert case.tiles.threads_used == 1
+    assert case.used.threads_used == 1
     for count in (2, 3, 7):
         torch_threads(count)
         for _ in range(3):
             assert all(torch.equal(*pair) for pair in zip(all_results(case), first, strict=True))
-        assert case.tiles.threads_used == count
+        assert case.used.threads_used == count
 
 
 def test_little_work_stays_on_one_thread(torch_threads):
     torch_threads(2)
     case = Case(31, 2, 2, torch.float64)
     all_results(case)
-    assert case.tiles.threads_used == 1
+    assert case.used.threads_used == 1
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -189,7 +204,7 @@ def test_several_python_threads_at_a_time(torch_threads, count):
     torch_threads(count)
     case = Case(601, 16, 35, torch.float64)
     expected, found = all_results(case), []
-    assert case.tiles.threads_used == count
+    assert case.used.threads_used == count
     workers = [threading.Thread(target=lambda: found.extend(all_results(case) for _ in range(5))) for _ in range(4)]
     for worker in workers:
         worker.start()
@@ -206,13 +221,13 @@ def test_a_child_process_computes_the_same(torch_threads):
     torch_threads(2)
     case = Case(601, 16, 35, torch.float64)
     expected = all_results(case)
-    assert case.tiles.threads_used == 2
+    assert case.used.threads_used == 2
     child = os.fork()
     if not child:
         signal.alarm(60)  # what hangs ends
         try:
             same = all(torch.equal(*pair) for pair in zip(all_results(case), expected, strict=True))
-            os._exit(0 if same and case.tiles.threads_used == 2 else 1)
+            os._exit(0 if same and case.used.threads_used == 2 else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -239,9 +254,8 @@ def test_what_memory_holds_before_does_not_matter(monkeypatch, order, dtype):
         return np.full(shape, np.nan, kind)
 
     monkeypatch.setattr(np, "empty", poisoned)
+    case.plan._kept.clear()
     monkeypatch.setattr(torch, "empty", lambda *shape, **kind: room(*shape, **kind).fill_(torch.nan))
-    for used in case.tiles._rooms:
-        used.fill(np.nan)
     assert all(torch.equal(*pair) for pair in zip(all_results(case), expected, strict=True))
     assert made
 
@@ -266,22 +280,21 @@ def test_labels_without_an_output_and_states_that_are_not_finite_give_no_loss():
         changed = labels.clone()
         changed[20] = wrong
         loss = Loss("cross_entropy", changed, None, 0.0)
-        assert case.tiles.loss(loss, case.y, case.K, case.b, case.W, to_start=True) is None
+        assert case.loss(loss) is None
     for bad in (torch.nan, torch.inf):
         case.y[32, 1] = bad
         loss = Loss("cross_entropy", labels, None, 0.0)
-        assert case.tiles.loss(loss, case.y, case.K, case.b, case.W, to_start=True) is None
+        assert case.loss(loss) is None
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("y", torch.zeros(32, 3), r"y must be \[33, 3\], torch.float32, on the CPU, got \[32, 3\], torch.float32"),
         ("K", torch.zeros(9, 3, 3).double(), r"K must be \[9, 3, 3\], torch.float32.*got \[9, 3, 3\], torch.float64"),
         ("b", torch.zeros(9), r"b must be \[9, 3\].*got \[9\]"),
-        ("cotangent", torch.zeros(33), r"cotangent must be \[33, 3\].*; other sizes need a Tiles of their own"),
+        ("cotangent", torch.zeros(33), r"cotangent must be \[33, 3\].*; pass it as the network has it"),
         ("W", torch.zeros(3, 4), r"W must be \[3, 3\].*got \[3, 4\]"),
-        ("y", torch.zeros(33, 3, device="meta"), r"y must be .* on the CPU, got .* on meta"),
+        ("W", torch.zeros(3, 3, device="meta"), r"W must be .* on the CPU, got .* on meta"),
     ],
 )
 def test_a_wrong_shape_is_an_error(name, value, message):
@@ -304,4 +317,4 @@ def test_a_wrong_shape_is_an_error(name, value, message):
 def test_a_wrong_target_is_an_error(kind, target):
     case = Case(33, 3, 9, torch.float32)
     with pytest.raises(ValueError, match="target must be"):
-        case.tiles.loss(Loss(kind, target, None, 0.0), case.y, case.K, case.b, case.W, to_start=False)
+        case.loss(Loss(kind, target, None, 0.0))
