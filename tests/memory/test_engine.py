@@ -19,9 +19,9 @@ from fracdnn.memory import (
     choose_block,
     choose_compression,
     choose_sum,
-    compressed,
     default_compress_tol,
     equal_steps_plan,
+    exact,
     grid_plan,
     propagate,
     reference,
@@ -345,7 +345,8 @@ def test_a_layer_that_ignores_its_input(history):
         ("auto", 65, 10**6, {}, True),
         ("auto", 65, 500, {}, False),  # a small history stays in cache …
         ("auto", 65, 505, {}, True),
-        ("auto", 65, 500, {"learned": True}, True),  # … but the gradients of its weights do not
+        ("auto", 192, 10**6, {"learned": True}, False),  # exponentials would be made anew in each pass
+        ("auto", 193, 500, {"learned": True}, True),
         ("auto", 128, 2**8, {}, True),
         ("auto", 192, 100, {}, False),
         ("auto", 193, 100, {}, True),
@@ -557,7 +558,7 @@ def test_gradients_of_order_and_steps_do_not_mind_autocast(history):
 
 def test_without_gradients_a_compressed_history_holds_few_blocks(monkeypatch):
     blocks, most = [], 0
-    make = compressed.buffer
+    make = exact.buffer
 
     def remember(*arguments):
         nonlocal most
@@ -566,7 +567,7 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(monkeypatch):
         most = max(most, sum(block() is not None for block in blocks))
         return made
 
-    monkeypatch.setattr(compressed, "buffer", remember)
+    monkeypatch.setattr(exact, "buffer", remember)
     problem = Problem(0.5, 1000)
     with torch.no_grad():
         propagate(problem.plan("compressed", learned=False), problem.step, problem.x)

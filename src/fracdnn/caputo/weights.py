@@ -14,10 +14,13 @@ that require gradients. For weights by lag an order of shape S gives shape S + (
 """
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.tracing import being_transformed
 from fracdnn.validation import check_count, check_order, check_step_size, check_times
 
 Number = float | torch.Tensor
@@ -138,8 +141,11 @@ def memory_matrix(order: Number, n_layers: int) -> torch.Tensor:
 def quick_memory_matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
     """`memory_matrix` for one order that changes in each step of a training; absolute error below 1e-14.
 
-    The formulas above take some seventy operations, and as many on the way back.
+    The formulas above take some seventy operations, and as many on the way back. On the CPU this is one, whose
+    derivative comes with its values.
     """
+    if order.is_cpu and order.requires_grad and not being_transformed():
+        return _QuickMatrix.apply(order, n_layers)
     increments = lag_increments(1.0 - order, n_layers)
     by_lag = increments[:-1] - increments[1:]
     # Repeated with a period of 2N − 1 and cut into rows of one less: each is the one above, a place further.
@@ -147,6 +153,32 @@ def quick_memory_matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
     shape = (n_layers, 2 * n_layers - 2)
     rows = period.expand(n_layers, -1).reshape(-1)[: math.prod(shape)].view(shape)
     return torch.cat([increments.unsqueeze(1), rows[:, 1:n_layers]], dim=1)
+
+
+class _QuickMatrix(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, order: torch.Tensor, n_layers: int) -> torch.Tensor:
+        exponent, lags = 1.0 - float(order), np.arange(1.0, n_layers)
+        rate, power = np.log1p(1.0 / lags), lags**exponent
+        growth = np.expm1(exponent * rate)
+        # a_m, and its derivative by the order.
+        increments = np.zeros((2, n_layers))
+        increments[0, 0], increments[0, 1:] = 1.0, power * growth
+        increments[1, 1:] = -power * (np.log(lags) * growth + rate * (growth + 1.0))
+        by_lag = increments[:, :-1] - increments[:, 1:]
+        falling = np.concatenate([by_lag[:, ::-1], np.zeros_like(by_lag)], axis=1)
+        rows = torch.from_numpy(falling).unfold(1, n_layers - 1, 1).numpy()[:, ::-1]
+        matrix, derivative = torch.from_numpy(np.concatenate([increments[..., None], rows], axis=2))
+        ctx.save_for_backward(order)
+        ctx.n_layers, ctx.derivative = n_layers, derivative
+        return matrix
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
+        if not torch.is_grad_enabled():
+            return (cotangent * ctx.derivative).sum(), None
+        (order,) = ctx.saved_tensors  # for second derivatives
+        return torch.autograd.grad(memory_matrix(order, ctx.n_layers), order, cotangent, create_graph=True)[0], None
 
 
 def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:

@@ -196,7 +196,7 @@ class BackwardPass:
         plan, plain = tape.plan, torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
         self._plan, self._plain, self.top = plan, plain, top
         self.factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else plan.scales(cotangent)
-        self.exchange = (plan.plain_sum(cotangent, top) if plain else plan.adjoint_sum(top, cotangent)).exchange
+        self.sum = plan.plain_sum(cotangent, top) if plain else plan.adjoint_sum(top, cotangent)
         # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
         self._gradients: tuple[torch.Tensor, ...] = ()
@@ -268,13 +268,14 @@ class _Step(torch.autograd.Function):
         # own, since callers may write into gradients.
         task, tape, j = backward_task(), ctx.tape, ctx.j
         current = tape.passes.get(task) or tape.begin_pass(task, j, cotangent)
-        if tape.learned:
-            current.record(j, cotangent, ctx.saved_tensors)
-        factor = current.factors[j - 1]
+        factor, n = current.factors[j - 1], current.top - j
         if ctx.needs_input_grad[3]:
-            memory, change = current.exchange(current.top - j, cotangent, factor, ctx.dtype)
+            memory, change = current.sum.exchange(n, cotangent, factor, ctx.dtype)
         else:  # nor then any state before it
             memory, change = None, (factor * cotangent).to(ctx.dtype)
+        if tape.learned:
+            adjoint = cotangent if memory is None else current.sum.stored(n, cotangent)
+            current.record(j, adjoint, ctx.saved_tensors)
         return None, None, None, memory, change, *ctx.no_gradients
 
 

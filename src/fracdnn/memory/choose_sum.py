@@ -11,10 +11,10 @@ from fracdnn.tracing import being_transformed, values_are_unknown
 
 # Deeper than this, far weights by exponentials are faster (docs/benchmarks.md) …
 _EXACT_LAYERS = 64
-# … but states that are small, with fewer numbers in all, stay in cache, and other devices count operations: there it
-# takes more layers.
+# … but states that are small, with fewer numbers in all, stay in cache, a learned order makes its exponentials anew in
+# each pass, and other devices count operations: there it takes more layers.
 _SMALL_NUMBERS = 2**15
-_EXACT_LAYERS_SMALL = _EXACT_LAYERS_DEVICE = 192
+_EXACT_LAYERS_MOST = 192
 # With a kernel a row, exponentials cost next to nothing.
 _EXACT_LAYERS_TRITON = 16
 # Rows of a block of the compressed sum: few, since a row is summed from half a block on average …
@@ -48,12 +48,9 @@ def choose_compression(
         return False
     if not state.is_cpu:
         # The exponentials of a learned order are made on the host in each pass, which waits for their gradients.
-        most = _EXACT_LAYERS_TRITON if _by_triton(state) and not learned else _EXACT_LAYERS_DEVICE
-        return n_layers > most
-    if n_layers <= _EXACT_LAYERS:
-        return False
+        return n_layers > (_EXACT_LAYERS_TRITON if _by_triton(state) and not learned else _EXACT_LAYERS_MOST)
     small = n_layers * state.numel() < _SMALL_NUMBERS
-    return not (small and not learned and n_layers <= _EXACT_LAYERS_SMALL)
+    return n_layers > (_EXACT_LAYERS_MOST if small or learned else _EXACT_LAYERS)
 
 
 def choose_block(state: torch.Tensor) -> int:

@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from fracdnn.caputo import compress_differences, l1_differences, l1_weights
 from fracdnn.memory.exact import BufferedSum, buffer, fresh_alias
-from fracdnn.memory.sums import as_rows, memory_format, rows_as_states
+from fracdnn.memory.sums import as_rows
 
 Rows = Sequence[torch.Tensor]
 
@@ -79,9 +79,9 @@ def compressed_weights(order: torch.Tensor, n_layers: int, compress_tol: float, 
 
 
 def compressed_gradients(
-    weights: CompressedWeights, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows
+    weights: CompressedWeights, states: Rows, adjoints: Rows, begin: int, position: Rows
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients for own, previous, far and oldest weights and for factors, from Y_{begin−1}, …, Q_begin, … and their f.
+    """Gradients for own, previous, far and oldest weights from Y_{begin−1}, … and Q_begin, …
 
     Correlations of adjoints with near, far and first states, block by block while these are in cache, in plain
     operations. Rows that begin later than with the first need the position there.
@@ -95,38 +95,31 @@ def compressed_gradients(
         lead, (first,) = [nothing], as_rows(states[:1])
         far_states, before = first.new_zeros(len(weights.decay), len(first)), first.new_zeros(size, len(first))
     own, previous, far = map(torch.zeros_like, (weights.own, weights.previous, weights.far))
-    oldest, factors, missing = [], [], [nothing] * size
-    adjoints, states, changes = [*lead, *adjoints], [*lead, *states[1:]], [*lead, *changes]
+    oldest, missing = [], [nothing] * size
+    adjoints, states = [*lead, *adjoints], [*lead, *states[1:]]
     for start in range(0, len(adjoints), size):
         parts = (sequence[start : start + size] for sequence in (adjoints, states))
         ahead, behind = (as_rows([*part, *missing[len(part) :]]) for part in parts)
         own, previous, far = own + ahead @ behind.T, previous + ahead @ before.T, far + ahead @ far_states.T
         oldest.append(ahead @ first)
-        flat = (change.reshape(-1).to(ahead.dtype) for change in changes[start : start + size])
-        factors += [torch.dot(*pair) for pair in zip(ahead.unbind(), flat, strict=False)]
         if torch.is_grad_enabled():
             far_states = torch.addmm(weights.decay * far_states, weights.absorb, before)
         else:
             far_states.mul_(weights.decay).addmm_(weights.absorb, before)
         before = behind
     of_rows, after = slice(len(lead), len(adjoints)), len(weights.oldest) + 1 - begin - len(adjoints) + len(lead)
-    of_first = pad(torch.cat(oldest)[of_rows], (begin - 1, after))
-    return own.tril(-1), previous, far, of_first, torch.stack(factors)[len(lead) :]
+    return own.tril(-1), previous, far, pad(torch.cat(oldest)[of_rows], (begin - 1, after))
 
 
 class CompressedSum(BufferedSum):
     """Rows 1 … N in O(N) work and, by itself, O(1) states."""
 
     def __init__(self, weights: CompressedWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
-        self._weights, self._transposed = weights, transposed
-        self.n_rows, self.block = n_rows, weights.block
-        self._shape, self._format = state.shape, memory_format(state)
+        super().__init__(state, n_rows, weights.block)
+        self._weights, self._transposed, self.block = weights, transposed, weights.block
         # One more row of far state: the first state of a forward sum, the running sum of a transposed one.
-        self._far = buffer(state, len(weights.decay) + 1, state.numel()).zero_()
+        self._far = buffer(state, len(weights.decay) + 1, self._size).zero_()
         self.states_of_a_position = len(self._far) + self.block
-        self._before = self._states = self._far[:0]  # blocks
-        self._slots: tuple[torch.Tensor, ...] = ()
-        self._rows: tuple[torch.Tensor, ...] = ()  # the same, each as a matrix of one row
 
     def position(self, n: int) -> tuple[torch.Tensor, ...]:
         return () if n == 1 else (self._as_states(self._far.clone()), self._as_states(self._states))
@@ -148,15 +141,10 @@ class CompressedSum(BufferedSum):
         self._start_rows(0)
         return first
 
-    def _take(self, n: int, state: torch.Tensor) -> None:
-        if n:
-            self._slots[n % self.block].copy_(state)
-        else:
-            self.first(state)
-
-    def _slot(self, n: int) -> torch.Tensor:
-        if n == self.n_rows and self._transposed:
-            return self._last_transposed_row(n)
+    def _row(self, n: int) -> torch.Tensor:
+        if self._transposed and n == self.n_rows:  # Σ_k a_{N−1−k} x_k, gathered block by block
+            self._add_to_running_sum(n, self._states[: (n - 1) % self.block + 1])
+            return self._as_states(self._far[-1:])[0]
         within = n % self.block
         if within == 0:
             self._open_block(n)
@@ -169,19 +157,11 @@ class CompressedSum(BufferedSum):
                 row.addmm_(own, known)
         return self._slots[within].data  # a fresh alias, without a call
 
-    def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows_as_states(rows, self._shape, self._format)
-
-    def _open_block(self, n: int) -> None:
-        rows = min(self.block, self.n_rows + 1 - n)
-        self._before, self._states = self._states, buffer(self._far, rows, self._far.shape[1])
-        self._slots, self._rows = self._as_states(self._states).unbind(0), self._states.split(1)
-
     def _bring_in_older(self, n: int) -> None:
         """Start the rows of a new block with all that is older than it."""
         weights, before, block = self._weights, self._before, self._states
         if self._transposed:
-            self._add_to_running_sum(n - self.block, before)
+            self._add_to_running_sum(n, before)
         self._start_rows(n)
         block.addmm_(weights.previous[: len(block)], before)
         self._far[:-1].mul_(weights.decay).addmm_(weights.absorb, before)
@@ -196,11 +176,7 @@ class CompressedSum(BufferedSum):
             torch.mm(torch.cat([weights.far[begin:rows], oldest], dim=1), self._far, out=block[begin:])
 
     def _add_to_running_sum(self, n: int, block: torch.Tensor) -> None:
-        """The transposed sum's last row is Σ_k a_{N−1−k} x_k: gathered block by block."""
-        weights = self._weights.oldest[self.n_rows - n - len(block) : self.n_rows - n].flip(0)
+        """What the states before x_n in a block, the last one of them x_{n−1}, bring to the last row."""
+        begin = self.n_rows - n
+        weights = self._weights.oldest[begin : begin + len(block)].flip(0)
         self._far[-1:].addmm_(weights.unsqueeze(0), block)
-
-    def _last_transposed_row(self, n: int) -> torch.Tensor:
-        start = (n - 1) - (n - 1) % self.block
-        self._add_to_running_sum(start, self._states[: n - start])
-        return self._as_states(self._far[-1:])[0]

@@ -23,6 +23,8 @@ from fracdnn.tracing import carries_derivative, outside_of_modes, values_are_unk
 
 # Batches of other sizes keep other things: not without end.
 _KEPT = 64
+# Of two states each, for products: what stays in a cache.
+_NUMBERS_AT_A_TIME = 2**16
 
 
 class MemoryPlan(ABC):
@@ -60,15 +62,21 @@ class MemoryPlan(ABC):
     def matrix(self) -> torch.Tensor:
         """All weights, [N, N], attached to the graph."""
 
-    @abstractmethod
-    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
-        """What `learned_gradients` gives, in float32 or float64; of weights by row only those of these rows."""
-
     def plain_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
         """The same in plain operations, attached to the graph; with `top`, the adjoint sum."""
         matrix, skip = self.matrix(), self.n_layers - (top or self.n_layers)
         matrix = matrix if top is None else _transposed(matrix)[skip:, skip:]
         return _widened(state, lambda wide: FunctionalSum(matrix.to(wide.device)))
+
+    @abstractmethod
+    def _gradients(self, states: Rows, adjoints: Rows, begin: int, position: Rows) -> tuple[torch.Tensor, ...]:
+        """What `learned_gradients` gives for the weights; of weights by row only those of these rows."""
+
+    def _products(self, adjoints: Rows, changes: Rows) -> torch.Tensor:
+        """Q_j · f_{j−1}, the gradients for the factors; few at a time, so that they stay in cache."""
+        count = 1 + _NUMBERS_AT_A_TIME // (1 + adjoints[0].numel())
+        parts = [[each[n : n + count] for each in (adjoints, changes)] for n in range(0, len(adjoints), count)]
+        return torch.cat([(as_rows(some) * as_rows(others)).sum(1) for some, others in parts])
 
     def learned_gradients(
         self, states: Rows, adjoints: Rows, changes: Rows, begin: int = 1, position: Rows = ()
@@ -79,9 +87,9 @@ class MemoryPlan(ABC):
         """
         kind = adjoints[0].device.type
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-            *weights, factors = self._gradients(states, adjoints, changes, begin, position)
-            factors = pad(factors, (begin - 1, self.n_layers + 1 - begin - len(adjoints)))
-            return tuple(gradient.to(torch.float64) for gradient in (*weights, factors))
+            factors = pad(self._products(adjoints, changes), (begin - 1, self.n_layers + 1 - begin - len(adjoints)))
+            found = (*self._gradients(states, adjoints, begin, position), factors)
+            return tuple(gradient.to(torch.float64) for gradient in found)
 
     def scales(self, like: torch.Tensor) -> Any:
         """c_1 … c_N without a graph, for products with states like this one."""
@@ -124,8 +132,8 @@ class MemorylessPlan(MemoryPlan):
     def matrix(self) -> torch.Tensor:
         return torch.eye(self.n_layers, dtype=torch.float64, device=self.factors.device) * self._skip
 
-    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
-        return (as_rows(adjoints) * as_rows(changes)).sum(1).unsqueeze(0)
+    def _gradients(self, states: Rows, adjoints: Rows, begin: int, position: Rows) -> tuple[torch.Tensor, ...]:
+        return ()
 
 
 class ExactPlan(MemoryPlan):
@@ -141,12 +149,12 @@ class ExactPlan(MemoryPlan):
     def matrix(self) -> torch.Tensor:
         return self._matrix
 
-    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
-        earlier, later = as_rows(states), as_rows(adjoints)
+    def _gradients(self, states: Rows, adjoints: Rows, begin: int, position: Rows) -> tuple[torch.Tensor, ...]:
+        earlier, later = as_rows(states), as_rows(adjoints[::-1])  # as they lie in the memory of their sums
         if position:  # which has the states before the segment, and may lack its own
             earlier = torch.cat([position[0][: begin - 1].flatten(1), earlier])
-        rows, after = (later @ earlier.T).tril(begin - 1), self.n_layers + 1 - begin - len(later)
-        return pad(rows, (0, after, begin - 1, after)), (later * as_rows(changes)).sum(1)
+        rows, after = (later @ earlier.T).flip(0).tril(begin - 1), self.n_layers + 1 - begin - len(later)
+        return (pad(rows, (0, after, begin - 1, after)),)
 
     def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
         """The weights as numbers only, in the dtype and on the device of a state."""
@@ -177,13 +185,15 @@ class MembersPlan(ExactPlan):
             matrix = self._matrix if top is None else _transposed(self._matrix)
             return matrix.tolist() if matrix.dim() == 2 else [row.unbind() for row in matrix.to(state).unbind()]
 
-        key = ("rows", top is None, state.dtype, state.device)
-        return PairwiseSum(self._kept.get(key) or self.kept(key, rows))
+        return PairwiseSum(self.kept(("rows", top is None, *kind_of(state)), rows))
 
-    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
-        earlier, later, steps = (torch.stack(list(each)).flatten(2) for each in (states, adjoints, changes))
-        rows = torch.einsum("jmn,kmn->mjk", later, earlier).tril().permute(1, 2, 0)
-        return rows[..., None, None], (later * steps).sum(2)[..., None, None]
+    def _gradients(self, states: Rows, adjoints: Rows, begin: int, position: Rows) -> tuple[torch.Tensor, ...]:
+        earlier, later = (torch.stack(list(each)).flatten(2) for each in (states, adjoints))
+        return (torch.einsum("jmn,kmn->mjk", later, earlier).tril().permute(1, 2, 0)[..., None, None],)
+
+    def _products(self, adjoints: Rows, changes: Rows) -> torch.Tensor:
+        products = [(adjoint * change).sum((1, 2)) for adjoint, change in zip(adjoints, changes, strict=True)]
+        return torch.stack(products)[..., None, None]
 
 
 class CompressedPlan(MemoryPlan):
@@ -206,8 +216,8 @@ class CompressedPlan(MemoryPlan):
     def matrix(self) -> torch.Tensor:
         return memory_matrix(self._order, self.n_layers)
 
-    def _gradients(self, states: Rows, adjoints: Rows, changes: Rows, begin: int, position: Rows) -> Any:
-        return compressed_gradients(self._cast_weights(adjoints[0]), states, adjoints, changes, begin, position)
+    def _gradients(self, states: Rows, adjoints: Rows, begin: int, position: Rows) -> tuple[torch.Tensor, ...]:
+        return compressed_gradients(self._cast_weights(adjoints[0]), states, adjoints, begin, position)
 
     def _cast_weights(self, state: torch.Tensor) -> CompressedWeights:
         """For sums over states like this one."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from fracdnn.tracing import is_batch_of_cotangents
+
 _BLOCK = 16  # of a sum in plain operations
 
 
@@ -31,6 +33,10 @@ class HistorySum(ABC):
     @abstractmethod
     def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         """Take x_n; returns row n + 1."""
+
+    def stored(self, n: int, state: torch.Tensor) -> torch.Tensor:
+        """The latest state x_n where it is kept, next to others; the state itself where none is."""
+        return state
 
     def exchange(
         self, n: int, state: torch.Tensor, scale: float | torch.Tensor, dtype: torch.dtype
@@ -190,7 +196,18 @@ def memory_format(state: torch.Tensor) -> torch.memory_format:
 
 
 def as_rows(states: Sequence[torch.Tensor]) -> torch.Tensor:
-    """States as a matrix, one a row, in single precision at least: sums of their products cancel."""
+    """States as a matrix, one per row, in single precision at least: sums of their products cancel.
+
+    A view if they lie one after the other in memory, as the states of a sum do.
+    """
+    first, length = states[0], states[0].numel()
+    plain = length and type(first) is torch.Tensor and not (torch.is_grad_enabled() or is_batch_of_cotangents(first))
+    if plain and first.is_contiguous() and first.dtype is wide(first.dtype):
+        storage, begin, step = first.untyped_storage(), first.data_ptr(), length * first.element_size()
+        end = begin + step * len(states)
+        in_storage = end <= storage.data_ptr() + storage.nbytes()
+        if in_storage and [*range(begin, end, step)] == [state.data_ptr() for state in states]:
+            return first.as_strided((len(states), length), (length, 1))
     rows = torch.stack(list(states)).reshape(len(states), states[0].numel())
     return rows.to(wide(rows.dtype))
 

@@ -15,8 +15,8 @@ from torch import nn
 
 from fracdnn.kernels import loading
 from fracdnn.memory.compressed import CompressedWeights
-from fracdnn.memory.exact import buffer, fresh_alias
-from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states, wide
+from fracdnn.memory.exact import BlockedSum, buffer, fresh_alias
+from fracdnn.memory.sums import wide
 from fracdnn.tracing import in_dispatch_mode
 
 BLOCK, _HALF = 8, 4
@@ -64,7 +64,7 @@ class KernelWeights:
         return KernelWeights(weights.own, opening, weights.previous.T.contiguous(), far, weights.oldest)
 
 
-class TritonCompressedSum(HistorySum):
+class TritonCompressedSum(BlockedSum):
     """Rows 1 … N with the far states as exponentials; see `fracdnn.memory.compressed` for the arithmetic.
 
     States lie in blocks of 8, in their own dtype. Beside them there are K far states and, for 16 bits, the rows of one
@@ -81,22 +81,19 @@ class TritonCompressedSum(HistorySum):
     block = BLOCK
 
     def __init__(self, weights: KernelWeights, state: torch.Tensor, n_rows: int, *, transposed: bool) -> None:
+        super().__init__(state, n_rows, BLOCK)
         kernels: Any = loading.triton_history(state.device)
-        self.n_rows = n_rows
         self._weights, self._transposed = weights, transposed
-        self._shape, self._format, self._size = state.shape, memory_format(state), state.numel()
         self._dtype, self._device = state.dtype, state.device
-        self._like, self._like_sums = state.new_empty(0), weights.own.new_empty(0)
+        self._like_sums = weights.own.new_empty(0)
         grid = (-(-self._size // kernels.TILE),)
         self._finish, self._start_half = kernels.finish[grid], kernels.start_half[grid]
         self._start_block = kernels.start_block[grid]
         self._options = {"TILE": kernels.TILE, "num_warps": kernels.WARPS}
         self._n_far = len(weights.far)
         self.states_of_a_position = self._n_far + 1 + BLOCK
-        nothing = self._like
         self._far: torch.Tensor | None = None  # not before there is one
-        self._first, self._before, self._states = nothing, nothing, nothing
-        self._slots: tuple[torch.Tensor, ...] = ()
+        self._first = self._like
         coarse = self._dtype is not self._like_sums.dtype
         self._bases = buffer(self._like_sums, BLOCK, self._size) if coarse else None
         self._numbers: dict[float, torch.Tensor] = {}
@@ -179,9 +176,7 @@ class TritonCompressedSum(HistorySum):
         return fresh_alias(self._slots[n % BLOCK])
 
     def _open_block(self, n: int) -> None:
-        self._before = self._states
-        self._states = buffer(self._like, min(BLOCK, self.n_rows + 1 - n), self._size)
-        self._slots = self._as_states(self._states).unbind(0)
+        super()._open_block(n)
         if n == 0 and not self._transposed:
             self._first = self._states[:1]
 
@@ -253,9 +248,6 @@ class TritonCompressedSum(HistorySum):
         if self._format is torch.contiguous_format:
             return buffer(self._like, *self._shape)
         return self._as_states(buffer(self._like, 1, self._size))[0]
-
-    def _as_states(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows_as_states(rows, self._shape, self._format)
 
     def _readable(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same numbers where the kernels can read them; in their own dtype."""

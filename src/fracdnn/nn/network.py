@@ -151,19 +151,15 @@ class FractionalNetwork(HasMemory):
     def forward(self, x: torch.Tensor, *, trajectory: bool = False) -> torch.Tensor:
         weights = self.weights()
         if check_flag(trajectory, "trajectory"):
-            return self._states(x, weights)
+            self._check_input(x)
+            plan = self._plan(x)
+            if not torch.compiler.is_compiling():
+                self.engine_, self.memory.compressed_ = "autograd", plan.compressed
+            return self.architecture.states(plan, x, weights, trajectory=True)
         engine, plan = self.route(x, weights)
         if engine == "autograd":
             return self.architecture.outputs(plan, x, weights)
         return run(LAYERS[engine], self.architecture, plan, x, weights)
-
-    def _states(self, x: torch.Tensor, weights: Weights) -> torch.Tensor:
-        """Y_0 … Y_N, [n_layers + 1, n, width]: the flow of the data."""
-        self._check_input(x)
-        plan = self._plan(x)
-        if not torch.compiler.is_compiling():
-            self.engine_, self.memory.compressed_ = "autograd", plan.compressed
-        return self.architecture.states(plan, x, weights, trajectory=True)
 
     def weights(self) -> Weights:
         """All parameters but those of the memory."""
