@@ -127,7 +127,7 @@ def test_every_parameter_gets_a_gradient(stack):
 @pytest.mark.parametrize("stack", slow_but(["learned orders"], SETTINGS), indirect=True)
 def test_compile_gives_the_same_values_and_gradients(stack):
     torch._dynamo.reset()
-    stack.layers, x = stack.layers[:3], batch(5, 4)
+    stack, x = stack[:3], batch(5, 4)
     compiled = torch.compile(stack, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), stack(x), rtol=1e-9, atol=1e-9)
     for mine, other in zip(gradients(compiled, x), gradients(stack, x), strict=True):
@@ -146,7 +146,7 @@ def test_compile_with_the_default_compiler():
 
 @pytest.mark.parametrize("stack", slow_but(["compressed"], SETTINGS), indirect=True)
 def test_export(stack):
-    stack.layers, x = stack.layers[:3], batch(5, 4)
+    stack, x = stack[:3], batch(5, 4)
     exported = torch.export.export(stack, (x,)).module()
     torch.testing.assert_close(exported(x), stack(x), rtol=1e-9, atol=1e-9)
 
@@ -394,6 +394,30 @@ def test_the_number_of_layers_indexing_and_iteration():
     assert stack[-1] is layers[-1]
     with pytest.raises(IndexError):
         stack[6]
+
+
+def test_a_slice_is_a_stack_of_the_same_layers(stack):
+    x, part = batch(5, 4), stack[1:4]
+    assert isinstance(part, FractionalStack)
+    assert list(part) == list(stack)[1:4]
+    assert len(stack) == 6
+    order, steps = stack.order.detach(), stack.memory.step_size.detach()
+    order, steps = (value[1:4] if value.dim() else value for value in (order, steps))
+    expected = FractionalStack(list(stack)[1:4], order=order, step_size=steps, compress=stack.memory.compress)
+    torch.testing.assert_close(part(x), expected(x), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(part.order, order)
+    part(x).sum().backward()
+    assert stack[1][0].weight.grad is not None
+    with pytest.raises(FracdnnError, match="a slice must hold at least one of the 6 layers"):
+        stack[4:4]
+
+
+def test_one_learned_order_is_shared_by_slices():
+    stack = FractionalStack(dense(), learn_order=True)
+    assert stack[1:4].memory.learned_order is stack.memory.learned_order
+    by_layer = FractionalStack(dense(), learn_order="layer")
+    assert by_layer[1:4].memory.learned_order.raw.shape == (3,)
+    assert by_layer.memory.learned_order.raw.shape == (6,)
 
 
 def test_further_arguments_go_to_every_layer():
@@ -810,6 +834,19 @@ def test_a_refused_state_dict_changes_nothing():
     assert all(torch.equal(a, b) for a, b in zip(before, stack.parameters(), strict=True))
 
 
+def test_slices_have_their_own_hooks_and_may_go_backwards():
+    stack, seen = FractionalStack(dense(), order=[0.2, 0.3, 0.4, 0.5, 0.6, 0.7], learn_steps=True), []
+    part = stack[::-2]
+    assert list(part) == list(stack)[::-2]
+    assert part.order.tolist() == [0.7, 0.5, 0.3]
+    assert part.compressed_ is None
+    part.register_forward_hook(lambda *_: seen.append(1))
+    stack(batch(2, 4))
+    assert not seen
+    part(batch(2, 4))
+    assert seen
+
+
 def test_steps_of_layers_that_were_added_or_taken_away():
     stack = FractionalStack(dense(), step_size=[0.1] * 6)
     del stack.layers[5]
@@ -839,12 +876,33 @@ def test_a_layer_costs_a_handful_of_calls(learned, most):
     assert 600 < calls <= most
 
 
+def test_layers_are_added_as_to_a_sequential():
+    first, second, third, fourth = dense(n_layers=4)
+    stack = FractionalStack([second], order=0.3, learn_order=True)
+    assert stack.append(third).extend([fourth]).insert(0, first) is stack
+    assert list(stack) == [first, second, third, fourth]
+    assert stack.step_sizes.tolist() == [0.2] * 4
+    expected = FractionalStack([first, second, third, fourth], order=0.3, learn_order=True)
+    torch.testing.assert_close(stack(batch(5, 4)), expected(batch(5, 4)))
+    with pytest.raises(FracdnnError, match="layers must hold torch modules, got str at index 0"):
+        stack.append("tanh")
+
+
+@pytest.mark.parametrize("options", [{"order": [0.5] * 3}, {"learn_steps": True}, {"learn_order": "layer"}], ids=str)
+def test_values_for_single_layers_allow_no_other_layers(options):
+    stack = FractionalStack(dense(n_layers=3), **options)
+    with pytest.raises(FracdnnError, match="one order and one step size for all layers to get more of them"):
+        stack.append(dense(n_layers=1)[0])
+    assert len(stack) == 3
+
+
 @pytest.mark.parametrize("learn_order", [True, "layer"])
 def test_learned_orders_and_steps_start_again_where_they_started(learn_order):
     stack = FractionalStack(dense(), order=0.3, step_size=0.4, learn_order=learn_order, learn_steps=True)
-    before = stack.order.clone(), stack.step_sizes.clone()
-    with torch.no_grad():
-        for learned in (stack.memory.learned_order, stack.memory.learned_steps):
-            learned.raw.add_(1.0)
-    stack.memory.reset_parameters()
-    torch.testing.assert_close((stack.order, stack.step_sizes), before)
+    for part in (stack, stack[1:3]):
+        before = part.order.clone(), part.step_sizes.clone()
+        with torch.no_grad():
+            for learned in (part.memory.learned_order, part.memory.learned_steps):
+                learned.raw.add_(1.0)
+        part.memory.reset_parameters()
+        torch.testing.assert_close((part.order, part.step_sizes), before)

@@ -450,9 +450,10 @@ def test_a_state_of_other_parameters_is_refused(kind):
         assert wrong.state_dict()["state"] == {"direction": {}, "length": None}
     with pytest.raises(InvalidArgumentError, match="length must be positive and finite, got 0"):
         other.load_state_dict({"state": {"direction": {}, "length": 0.0}})
-    surprise = {"surprise": torch.zeros(3, 3, dtype=torch.float64)}
-    with pytest.raises(InvalidArgumentError, match="state_dict must be one of"):
-        other.load_state_dict({"state": {"direction": surprise, "length": None}})
+    two, three = torch.zeros(2, 3, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.float64)
+    for surprise in ({"surprise": three}, {"matrix": two}, {"steps": two, "changes": three}):
+        with pytest.raises(InvalidArgumentError, match="state_dict must be one of"):
+            other.load_state_dict({"state": {"direction": surprise, "length": None}})
 
 
 SCHEDULERS = {

@@ -1,5 +1,6 @@
 """The memory of a network's layers as torch sees it: order, steps, what of them is learned, and the plan they make."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -118,13 +119,26 @@ class Memory(nn.Module):
         return self._steps.clone() if self.learned_steps is None else self.learned_steps()
 
     def reset_parameters(self) -> None:
-        """Learned orders and steps start again from their initial values."""
+        """Orders and steps that are learned start again where they started."""
         reset_modules(self)
 
     @property
     def is_fixed(self) -> bool:
         """Whether nothing of it is learned."""
         return self.learned_order is None and self.learned_steps is None
+
+    def part(self, index: slice) -> "Memory":
+        """The memory of some of the layers: one for all is shared, values of single layers are copied."""
+        part = separate_copy(self)
+        part.n_layers = len(range(self.n_layers)[index])
+        part._plans, part._copies, part.compressed_ = {}, {}, None
+        part._order, part._steps = _taken(self._order, index), _taken(self._steps, index)
+        for name, learned in self._modules.items():
+            if isinstance(learned, LearnedOrder | LearnedSteps) and learned.by_layer:
+                part._modules[name] = copied = copy.deepcopy(learned)
+                copied.initial = _taken(learned.initial, index)
+                copied.raw = nn.Parameter(_taken(learned.raw.detach(), index))
+        return part
 
     @property
     def step_sizes(self) -> torch.Tensor:
@@ -283,6 +297,18 @@ class HasMemory(nn.Module):
         if name in state_dict:  # refused before any parameter is taken
             self.memory.set_extra_state(state_dict[name])
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def separate_copy(module: Any) -> Any:
+    """A shallow copy of a module that shares what it holds, but not the dicts it is held in, nor those of its hooks."""
+    copied = copy.copy(module)
+    copied.__dict__.update({name: copy.copy(value) for name, value in vars(copied).items() if isinstance(value, dict)})
+    return copied
+
+
+def _taken(values: torch.Tensor, index: slice) -> torch.Tensor:
+    """A copy of some of the values, or the one for all; torch has no slices that go backwards."""
+    return values[list(range(len(values))[index])] if values.dim() else values
 
 
 def _shown(values: torch.Tensor) -> str:

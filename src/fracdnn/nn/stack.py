@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import propagate
-from fracdnn.nn.memory import HasMemory, Memory
+from fracdnn.nn.memory import HasMemory, Memory, separate_copy
 from fracdnn.nn.signature import reset_modules, takes_options_of
 from fracdnn.tracing import Watch, has_module_hooks, versions
 from fracdnn.validation import check_flag, check_real_tensor
@@ -30,7 +30,8 @@ class FractionalStack(HasMemory):
     Options (`order`, `step_size`, `learn_order`, `learn_steps`, `compress`, `compress_tol`) as in `fracdnn.nn.Memory`,
     which `stack.memory` is; `order`, `step_sizes` and `compressed_` give the current values. `device` and `dtype` move
     the layers too, as `stack.to` does. `len(stack)`, `stack[j]`
-    and iteration give the layers; change them through `stack.layers`, a module list.
+    and iteration give the layers; `stack[a:b]` is a stack of these layers, which it shares, with copies of what is
+    learned for single layers.
 
     Shapes: x [...] as the layers take it; `stack(x)` gives Y_N, `stack(x, trajectory=True)` all Y_0 … Y_N,
     [N + 1, ...]. Further arguments go to every layer: `stack(x, src_mask=mask)`. Gradients are those of the exact
@@ -63,14 +64,43 @@ class FractionalStack(HasMemory):
         self.memory.n_layers = len(self.layers)
         return self.memory.step_sizes
 
+    def append(self, layer: nn.Module) -> "FractionalStack":
+        """Add a layer at the end; returns the stack. `extend` and `insert` likewise, as `nn.Sequential` has them."""
+        return self.extend([layer])
+
+    def extend(self, layers: Iterable[nn.Module]) -> "FractionalStack":
+        """Add layers at the end."""
+        for layer in _checked_layers(layers):
+            self.insert(len(self), layer)
+        return self
+
+    def insert(self, index: int, layer: nn.Module) -> "FractionalStack":
+        """Add a layer before that of an index. The memory must have one order and one step for all."""
+        if self.memory.is_by_layer:
+            raise InvalidArgumentError(
+                "a stack must have one order and one step size for all layers to get more of them, got values for "
+                "single layers; build it anew with as many numbers as layers"
+            )
+        self.layers.insert(index, *_checked_layers([layer]))
+        self.memory.n_layers = len(self.layers)
+        return self
+
     def __len__(self) -> int:
         return len(self.layers)
 
     def __iter__(self) -> Iterator[nn.Module]:
         return iter(self.layers)
 
-    def __getitem__(self, index: int) -> nn.Module:
-        return self.layers[index]
+    def __getitem__(self, index: int | slice) -> Any:
+        if not isinstance(index, slice):
+            return self.layers[index]
+        if not len(self.layers[index]):
+            raise InvalidArgumentError(
+                f"a slice must hold at least one of the {len(self)} layers, got {index}; take a larger part"
+            )
+        part = separate_copy(self)
+        part._modules.update(layers=self.layers[index], memory=self.memory.part(index))
+        return part
 
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
         self._check_input(x)

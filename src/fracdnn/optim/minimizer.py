@@ -200,6 +200,8 @@ class LineSearchOptimizer(torch.optim.Optimizer):
         direction = dict(state["direction"])
         found = {name: (value.dtype, *value.shape) for name, value in direction.items()}
         alike = all(value.dtype is like.dtype and value.shape[1:] == like.shape for value in direction.values())
+        rows = {len(value) for value in direction.values()}  # as many steps as changes; a matrix is square
+        alike = alike and len(rows) <= 1 and ("matrix" not in direction or rows == {like.numel()})
         if direction.keys() not in (set(), self._direction.names) or not alike:
             raise InvalidArgumentError(
                 f"state_dict must be one of {type(self).__name__} for {like.numel()} parameters in {like.dtype}, "
