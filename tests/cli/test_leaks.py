@@ -37,7 +37,6 @@ def test_row_numbers_are_left_out_and_said_to_be(limit, place, tmp_path):
     honest, told = trained(place, "--memory-limit", limit, "--run", tmp_path / "run")
     why = "it numbers the rows, from 1 to 400; --keep 'n' uses it"
     assert re.search(rf"\n  n +left out .*{re.escape(why)}\n", told)
-    assert "'order' holds a different whole number in each row; if that is an id, leave it out: --drop 'order'" in told
     assert honest["left_out"] == ["n"]
     assert honest["test"]["R2"] < 0.9
     leaking, told = trained(place, "--memory-limit", limit, "--keep", "n", "--run", tmp_path / "kept")

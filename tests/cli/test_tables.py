@@ -19,7 +19,6 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
-from fracdnn.cli.train import is_like_a_price
 from fracdnn.estimators.reliability import calibration_error
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel
@@ -776,29 +775,6 @@ def test_what_is_few_is_said_before_training(tmp_path):
         assert re.search(r"warning: \d+ of 21 classes have fewer than 5 training rows: '", told)
         assert "warning: 21 classes in 40 rows; to predict a number, pass --task regression" in told
         assert "warning" not in after
-        assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_targets_like_prices_are_pointed_out(seed):
-    drawn = np.random.default_rng(seed)
-    assert is_like_a_price(np.exp(drawn.normal(10, 1.2, 200)))
-    for unit in (1.0, 1e300, 1e-300):  # no square of it overflows
-        assert is_like_a_price(unit * 10 ** drawn.uniform(0, 3, 200))
-    for other in (drawn.normal(0, 1, 200), drawn.normal(100, 5, 200), drawn.uniform(1, 1000, 200), np.full(200, 3.0)):
-        assert not is_like_a_price(other)
-    assert not is_like_a_price(-np.exp(drawn.normal(10, 1.2, 200)))
-
-
-def test_what_to_do_about_a_target_like_a_price(tmp_path):
-    drawn = np.random.default_rng(0)
-    lines = [f"{x},{10**x:.6f}" for x in drawn.uniform(0, 4, 60)]
-    (tmp_path / "prices.csv").write_text("x,price\n" + "\n".join(lines) + "\n")
-    done = run("train", "prices.csv", "--target", "price", "--out", "m", "--max-iter", "3", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "'price' spans orders of magnitude" in done.stderr.partition("3/3")[0]
-    told = " ".join(done.stderr.split())
-    assert "add a column with its logarithm, pass that as --target, and leave this one out: --drop 'price'" in told
 
 
 def test_parquet_of_all_kinds(tmp_path):

@@ -76,7 +76,6 @@ class Settings:
 
 Encoding = Annotated[str, typer.Option(help=Settings._parameter_meanings["encoding"])]
 Sheet = Annotated[str | None, typer.Option(help=Settings._parameter_meanings["sheet"])]
-Timeout = Annotated[float, typer.Option(help=Settings._parameter_meanings["timeout"])]
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 

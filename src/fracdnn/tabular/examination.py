@@ -4,21 +4,24 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
 
+from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums
 from fracdnn.columns.summary import ColumnSummary
 from fracdnn.columns.tree import Tree, shared
-from fracdnn.columns.understood import describe_columns
 from fracdnn.columns.words import check_columns, check_target_name
+from fracdnn.estimators.streamed_fit import fit_classifier, fit_regressor
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.ids import Numbering, like_ids, without_ids
+from fracdnn.tabular.ids import Numbering, without_ids
 from fracdnn.tabular.model import no_values, target_column
 from fracdnn.tabular.reading import read_parts
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
@@ -27,6 +30,8 @@ from fracdnn.training import Samples, Standardization, together
 from fracdnn.training.samples import Chunk
 
 ROLES = ("training", "validation", "test")
+# Of the rows held out, a run keeps this many for its report.
+MOST_HELD_OUT = 100_000
 
 
 @dataclass(frozen=True)
@@ -46,21 +51,29 @@ class Division:
         return np.searchsorted([test * (1.0 - self.validation), test], drawn, side="right")
 
 
-@dataclass(frozen=True)
-class ExaminedTable:
-    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows, `ids` may be ids."""
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What is to be learned from a table, and what becomes of each of its columns."""
+
+    target: Target
+    summary: TableSummary
+    every: Encoding
+    n_without_target: int
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """Of the columns in use."""
+        return self.every.used()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExaminedTable(Findings):
+    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows."""
 
     stream: TableStream
     division: Division
-    target: Target
-    encoding: Encoding
-    left_out: dict[str, str]
-    columns: list[dict[str, str]]
-    notes: list[str]
-    ids: list[str]
     standardization: Standardization
     sizes: np.ndarray
-    n_without_target: int
     digest: str
 
     def n_rows(self, role: str) -> int:
@@ -87,6 +100,43 @@ class ExaminedTable:
                 found = frame.filter(mine)
                 inputs = self.encoding(found.select(self.encoding.names))
                 yield found, Encoded(inputs, self.encoding), self.target.values(target.filter(mine))
+
+    def shared(self, role: str) -> Iterator[tuple[Encoded, np.ndarray]]:
+        """Features and labels or values of the rows to test, or to learn from or stop early by: this rank's share."""
+        for place in range(together.rank(), len(self.stream.pieces), together.count()):
+            for each in ("training", "validation") if role == "training" else (role,):
+                yield from (part[1:] for part in self.parts(place, each))
+
+    def fit(self, estimator: Any) -> None:
+        samples, target = self.samples("training"), self.target
+        validation = self.samples("validation") if self.n_rows("validation") else None
+        if validation is None and holds_out(estimator.early_stopping):
+            raise TableError("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
+        others = (self.standardization, validation, self.encoding)
+        if target.classes is not None:
+            fit_classifier(estimator, samples, target.classes, target.counts, *others)
+        elif target.scale is not None:
+            fit_regressor(estimator, samples, target.scale, *others)
+
+    @property
+    @together.joint("reading the rows held out")
+    def held_out(self) -> "pl.DataFrame":
+        """The first rows that were held out, at most `MOST_HELD_OUT`, as they are in the table; on the first rank."""
+        # Parts may have columns in another order, and sheets other types where nothing is learned from them.
+        names, used = list(self.stream.schema), self.encoding.names
+        frames, n, most = [], 0, MOST_HELD_OUT if together.is_first() else 0
+        for place in range(len(self.stream.pieces)):
+            for frame, _, _ in self.parts(place, "test", whole=True) if n < most else ():
+                texts = {name for name in names if name not in used and not has_no_text(frame[name].dtype)}
+                kept = [frame[name].cast(pl.String) if name in texts else frame[name] for name in names]
+                frames.append(pl.DataFrame(kept)[: most - n])
+                n += frames[-1].height
+        return pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame(schema=self.stream.schema)
+
+
+def holds_out(early_stopping: bool | str) -> bool:
+    """Only on request: "auto" trains on all rows of a streamed table."""
+    return early_stopping != "auto" and bool(early_stopping)
 
 
 @dataclass(frozen=True)
@@ -145,18 +195,15 @@ def examine(
     content = f"{found.digest()} {sizes.tolist()} {division}".encode()
     content += b"".join(column.digest() for column in summary.table.columns)
     return ExaminedTable(
-        stream,
-        division,
-        found,
-        encoding.used(),
-        encoding.left_out,
-        describe_columns(summary.table, encoding),
-        summary.table.notes(encoding),
-        like_ids(encoding, numberings),
-        summary.table.standardization(encoding),
-        sizes,
-        int(counts[:, len(ROLES)].sum()),
-        hashlib.sha256(content).hexdigest(),
+        target=found,
+        summary=summary.table,
+        every=encoding,
+        n_without_target=int(counts[:, len(ROLES)].sum()),
+        stream=stream,
+        division=division,
+        standardization=summary.table.standardization(encoding),
+        sizes=sizes,
+        digest=hashlib.sha256(content).hexdigest(),
     )
 
 

@@ -94,17 +94,8 @@ class Numbering(Sums):
         """
         if self.rises or self.falls:
             return self.cells
-        return (len(self.hashes) - 1) * 2.0**64 / float(self.hashes[-1]) if self.is_cut else len(self.hashes)
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether hashes may be missing."""
-        return len(self.hashes) == MOST_DISTINCT < self.cells
-
-    @property
-    def differs_in_each_row(self) -> bool:
-        """As far as that is known for certain."""
-        return self.cells == self.rows == self.distinct and (self.rises or self.falls or not self.is_cut)
+        is_cut = len(self.hashes) == MOST_DISTINCT < self.cells
+        return (len(self.hashes) - 1) * 2.0**64 / float(self.hashes[-1]) if is_cut else len(self.hashes)
 
 
 def row_hashes(values: np.ndarray) -> np.ndarray:
@@ -129,14 +120,6 @@ def without_ids(encoding: Encoding, numberings: "Mapping[str, Numbering | None]"
     used = set(encoding.used().names)
     left = {name for name in used & set(reasons) if used - set(reasons) or is_named_id(name)}
     return Encoding(tuple(Unused(c.name, reasons[c.name]) if c.name in left else c for c in encoding.columns))
-
-
-def like_ids(encoding: Encoding, numberings: "Mapping[str, Numbering | None]") -> list[str]:
-    """Columns in use with a different whole number in each row, as far as that is known: they rise or fall from row
-    to row, or there are no more of them than `Numbering` keeps.
-    """
-    used = encoding.used().names
-    return [name for name, each in numberings.items() if each and name in used and each.differs_in_each_row]
 
 
 def _why(name: str, found: Numbering) -> str:

@@ -92,14 +92,14 @@ def load(path: str | os.PathLike) -> Any:
         return TableModel(estimator, table["target"], table["details"])
 
 
-def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, int]":
-    """The other columns and the target, without rows whose target is missing, and how many these were."""
+def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, np.ndarray]":
+    """The other columns and the target of the rows that have one, and the places of these."""
     check_target_name(target, table.columns)
     values = target_column(table, target)
-    kept = values.is_not_null()
-    if not kept.any():
+    places = values.is_not_null().arg_true().to_numpy()
+    if not len(places):
         raise no_values(target)
-    return table.filter(kept).drop(target), values.filter(kept), int((~kept).sum())
+    return table[places].drop(target), values.drop_nulls(), places
 
 
 def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":

@@ -7,23 +7,25 @@ not in UTF-8). Small files that follow one another in a folder are one piece, re
 
 import math
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from fracdnn.columns.late import pl
-from fracdnn.exceptions import RankError, TableError
+from fracdnn.exceptions import TableError
 from fracdnn.extras import require
 from fracdnn.tabular import reading
 from fracdnn.tabular.reading import PART_ROWS, UTF_8, checked_encoding, ending_of, read_parts, readable
-from fracdnn.training import together
 from fracdnn.validation import check_count
 
 # A piece of a wide Parquet table has fewer rows than `PART_ROWS`.
 MOST_CELLS = 4_000_000
-_WRITING = "writing what the others made"
+# Bytes that reading, preparing and training take for each byte of a table of float64; about 7 were measured for Parquet
+# (benchmarks/stream.py). For text a guess: as large as its numbers in float64, gzipped a quarter of that.
+_COPIES = 8
+_COMPRESSION = 4
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,21 @@ class TableStream:
         return self.pieces[0].file.schema
 
 
+def memory_for(source: str) -> int:
+    """Bytes that a training takes about which reads the whole table; 0 for a sheet, which cannot be streamed."""
+    require("polars")
+    content = 0
+    for file in reading.files_of(source):
+        ending = ending_of(file)
+        if ending == ".parquet":
+            with readable(file, ending):
+                scan = pl.scan_parquet(file, glob=False)
+                content += 8 * len(scan.collect_schema()) * scan.select(pl.len()).collect().item()
+        elif ending != ".xlsx":
+            content += Path(file).stat().st_size * (_COMPRESSION if ending.endswith(".gz") else 1)
+    return _COPIES * content
+
+
 def read_piece(
     piece: Piece, *, columns: Sequence[str] | None = None, numbers: Sequence[str] = ()
 ) -> "Iterator[pl.DataFrame]":
@@ -205,53 +222,3 @@ def _spans(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iter
 def _state(path: str) -> tuple[int, ...]:
     found = Path(path).stat()
     return found.st_size, found.st_mtime_ns, found.st_ino
-
-
-def parts_here(
-    source: str, numbers: list[str], encoding: str = UTF_8, sheet: str | None = None
-) -> "Iterator[list[tuple[pl.DataFrame, int]]]":
-    """For each round the frames that are here, none or more, each with the number of rows of the table before it.
-
-    All processes have as many rounds. One process takes the table as it comes, from a pipe, too.
-    """
-    before = 0
-    for frames in _rounds(source, numbers, encoding, sheet):
-        here = [frame.height for frame in frames]
-        heights = together.numbers(sum(here), "the number of rows")
-        places = accumulate(here, initial=before + sum(heights[: together.rank()]))
-        before += sum(heights)
-        yield list(zip(frames, places, strict=False))
-
-
-def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]":
-    """What the processes made in each round, in their order: on the first one, the others only give.
-
-    Where the first one stops taking, the others end with a RankError. It must then be closed.
-    """
-    if together.is_alone():
-        yield from (frame for frame in made if frame is not None)
-        return
-    for frame in made:
-        found = together.from_each(frame, "the parts of a table")
-        try:
-            yield from (each for each in found if together.is_first() and each is not None)
-        except GeneratorExit:
-            with suppress(RankError):
-                together.settle(_WRITING, RankError("the first rank could not go on; it says why"))
-            raise
-        together.settle(_WRITING)
-
-
-def _rounds(source: str, numbers: list[str], encoding: str, sheet: str | None) -> "Iterator[list[pl.DataFrame]]":
-    if together.is_alone():
-        yield from ([frame] for frame in read_parts(source, numbers, encoding, sheet))
-        return
-    with together.joint("looking at the table"):
-        stream = TableStream.of(source, encoding=encoding, sheet=sheet)
-    together.check_same(table=stream.digest())
-    pieces = stream.pieces
-    for begin in range(0, len(pieces), together.count()):
-        with together.joint("reading the table"):
-            mine = pieces[begin + together.rank() : begin + together.rank() + 1]
-            frames = [frame for piece in mine for frame in read_piece(piece, numbers=numbers)]
-        yield frames
