@@ -82,7 +82,6 @@ def test_columns_to_keep_must_be_there_and_not_dropped(place, tmp_path):
     done = run("train", "t.csv", *options, "--keep", "n", "--drop", "n", cwd=place)
     assert done.returncode == 2
     assert "must be no column of --drop, got 'n'; leave one out" in done.stderr
-    (tmp_path / "settings.toml").write_text('keep = ["n"]\nmax_iter = 2\n', encoding="utf-8")
-    done = run("train", "t.csv", *options, "--config", tmp_path / "settings.toml", cwd=place)
+    done = run("train", "t.csv", *options, "--keep", "n", "--max-iter", "2", cwd=place)
     assert done.returncode == 0
     assert "left out" not in done.stderr

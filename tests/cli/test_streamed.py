@@ -260,5 +260,5 @@ def test_a_streamed_target_is_taken_as_it_is(limit, is_told, place, tmp_path):
     options = ["--target", "y", "--memory-limit", "0", "--max-iter", "2", "--width", "4", "--outlier-limit", limit]
     done = run("train", "values.csv", *options, "--out", tmp_path / "m.fracdnn", cwd=place)
     assert done.returncode == 0, done.stderr
-    told = "--outlier-limit 10 is not used: training on a streamed table keeps all target values"
+    told = "--outlier-limit 10 is not used: training on a streamed table uses one network, without bins, and all values"
     assert (told in " ".join(done.stderr.split())) == is_told

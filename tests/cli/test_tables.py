@@ -270,32 +270,19 @@ def test_files_that_are_not_utf_8_are_read_by_their_encoding(tmp_path):
     for options in ([], ["--data", "utf-16.csv"]):
         command = ["report", "latin-1", *options, "--encoding", "utf-16", "--out", "r.html", "--quiet"]
         assert run(*command, cwd=tmp_path).returncode == 0
-    (tmp_path / "s.toml").write_text('target = "species"\nencoding = "utf-16"\nmax_iter = 1\n', encoding="utf-8")
-    done = run("train", "utf-16.csv", "--config", "s.toml", "--out", "m", "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
 
 
-def test_settings_from_a_file(tmp_path):
+def test_settings_of_all_kinds(tmp_path):
     write(iris(), tmp_path / "iris.csv")
-    (tmp_path / "s.toml").write_text(
-        'target = "species"\nn-layers = 5\norder = 0.9\ndrop = ["soil"]\nmax_iter = 3\nwidth = "none"\n'
-        "bias = false\nstart_over = true\n",
-        encoding="utf-8",
-    )
-    done = run("train", "iris.csv", "--config", "s.toml", "--order", "0.7", "--out", "m", "-q", cwd=tmp_path)
+    options = ["--n-layers", "5", "--order", "0.7", "--drop", "soil", "--max-iter", "3", "--width", "none", "--no-bias"]
+    done = run("train", "iris.csv", "--target", "species", *options, "--out", "m", "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     document = json.loads(run("info", "m", "--json", cwd=tmp_path).stdout)
     assert document["network"]["n_layers"] == 5
-    assert document["network"]["order"] == 0.7  # the command line stands above the file
+    assert document["network"]["order"] == 0.7
     assert document["network"]["width"] is None
     assert fracdnn.load(tmp_path / "m").estimator.bias is False
     assert [c["name"] for c in document["columns"]] == [c for c in iris().columns if "al " in c]
-    for text, words in (("ordr = 0.5", "the key 'ordr' (did you mean 'order'?)"), ("order = ", "must be a TOML file")):
-        (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
-        bad = run("train", "iris.csv", "--config", "bad.toml", "--target", "species", "--out", "m2", cwd=tmp_path)
-        assert bad.returncode == 1
-        assert words in bad.stderr
-        assert not (tmp_path / "m2").exists()
 
 
 def test_words_among_numbers(tmp_path):
@@ -823,16 +810,13 @@ BAD_OPTIONS = [
     (["--target", "sepal length", "--outlier-limit", "-1"], 2, "outlier_limit"),
     (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),
     (["--target", "species", "--test-fraction", "1"], 2, "test_fraction must be a number at least 0, below 1, got 1.0"),
-    (["--config", "types.toml"], 2, "test_fraction must be a number at least 0, below 1, got 'much'"),
-    (["--config", "numbers.toml"], 2, "n_layers must be a whole number at least 1, got '2.5'"),
-    (["--config", "no.toml"], 2, "no.toml"),
+    (["--target", "species", "--test-fraction", "much"], 2, "must be a number at least 0, below 1, got 'much'"),
+    (["--target", "species", "--n-layers", "2.5"], 2, "n_layers must be a whole number at least 1, got '2.5'"),
 ]
 
 
 @pytest.mark.parametrize(("options", "code", "message"), BAD_OPTIONS, ids=lambda value: str(value)[:30])
 def test_options_that_cannot_be(options, code, message, folder):
-    (folder / "types.toml").write_text('target = "species"\ntest_fraction = "much"\n', encoding="utf-8")
-    (folder / "numbers.toml").write_text('target = "species"\nn-layers = 2.5\n', encoding="utf-8")
     done = run("train", "iris.csv", "--out", "m.fracdnn", *options, cwd=folder)
     assert done.returncode == code
     assert message in done.stderr

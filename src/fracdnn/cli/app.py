@@ -78,16 +78,6 @@ def _train(
     run: Annotated[
         Path | None, typer.Option(help="A folder for the model and the held-out rows, as `fracdnn report` reads it.")
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A TOML file with any of these options.",
-            callback=options.read_config,
-            is_eager=True,
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
     help_all: Annotated[
@@ -104,13 +94,13 @@ def _train(
     Examples:
       fracdnn train measurements.csv --target label --out model.fracdnn
       fracdnn train houses.parquet --target price --drop id --run houses --learn-order
-      fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
+      fracdnn train measurements.csv --target label --search --jobs 2 --out model.fracdnn
       torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
     """  # noqa: D301
     check_there(data)
     if out is None and run is None:
         raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
-    settings, places = options.settings_of(given), Places(out, run, config)
+    settings, places = options.settings_of(given), Places(out, run)
     places.choose_checkpoint(settings.parameters)
     if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
         places.check(data, settings.parameters.get("checkpoint_path"))

@@ -45,11 +45,6 @@ class Trial:
         found = fmean(self.scores)
         return found if math.isfinite(found) else -math.inf
 
-    def cells(self) -> list[str]:
-        is_finite = self.mean > -math.inf
-        scores = [f"{self.mean:.4f}", f"{pstdev(self.scores):.4f}"] if is_finite else ["not finite", "-"]
-        return [*(f"{value:g}" for value in self.setting.values()), *scores]
-
     def to_dict(self) -> dict[str, Any]:
         return {**self.setting, "scores": [score if math.isfinite(score) else None for score in self.scores]}
 
@@ -66,7 +61,9 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     if candidate.n_members == "auto":  # one tells which setting is better; the chosen one has all members
         candidate.set_params(n_members=1)
     trials: list[Trial] = []
-    columns = BarColumn(bar_width=20), MofNCompleteColumn(), "fits{task.fields[best]}", TimeRemainingColumn(compact=True)
+    interrupted = False
+    left = TimeRemainingColumn(compact=True)
+    columns = (BarColumn(bar_width=20), MofNCompleteColumn(), "fits{task.fields[best]}", left)
     say(f"trying {len(settings)} settings, {len(folds)} folds each")
     work = (delayed(_score)(candidate, setting, X, y, *fold) for setting in settings for fold in folds)
     scores = Parallel(n_jobs=jobs, return_as="generator")(work)
@@ -84,18 +81,23 @@ def search(estimator: Any, X: Any, y: np.ndarray, *, fixed: Sequence[str], jobs:
     except KeyboardInterrupt:
         if not trials:
             raise
-    interrupted = len(trials) < len(settings)
+        interrupted = True
     trials.sort(key=lambda trial: -trial.mean)  # the earlier one where two are alike
     if trials[0].mean == -math.inf:
         fail("--search found no finite score; scale the target, or pass a smaller --learning-rate-init")
-    rows = ([str(k), *trial.cells()] for k, trial in enumerate(trials, start=1))
+    rows = []
+    for place, trial in enumerate(trials, start=1):
+        is_finite = trial.mean > -math.inf
+        numbers = (f"{trial.mean:.4f}", f"{pstdev(trial.scores):.4f}") if is_finite else ("not finite", "-")
+        rows.append([str(place), *(f"{value:g}" for value in trial.setting.values()), *numbers])
     title, headings = f"{len(trials)} settings by {FOLDS}-fold cross-validation", ("", *trials[0].setting, score, "±")
     show_table(title, headings, rows, stderr=True, quiet=is_quiet())
     same = sum(trial.mean == trials[0].mean for trial in trials)
     if same > 1:
         say(f"{same} settings have the same {score}; the one tried first is used")
     if interrupted:
-        say(f"the search was interrupted after {len(trials)} of {len(settings)} settings; the best is trained now")
+        done = f"{len(trials)} of {len(settings)} settings"
+        say(f"the search was interrupted after {done}; the best of them is trained now")
     return trials, interrupted
 
 

@@ -54,12 +54,8 @@ MOST_BETWEEN, SHARE = 50, 20
 # For remarks on few rows or classes.
 FEW_ROWS, FEW_OF_CLASS = 20, 5
 MOST_NAMED = 6
-# Parameters that streamed tables do without: values that ask for nothing else, and what is done whatever is given.
-UNUSED = {
-    "n_members": (("auto", 1), "uses one network, without bins"),
-    "n_bins": (("auto", 0), "uses one network, without bins"),
-    "outlier_limit": ((None,), "keeps all target values"),
-}
+# Parameters that streamed tables do without, and values that ask for nothing else.
+UNUSED = {"n_members": ("auto", 1), "n_bins": ("auto", 0), "outlier_limit": (None,)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +165,10 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
         if is_streamed:
-            _say_unused(settings.parameters)
+            given = settings.parameters
+            for name in (name for name, same in UNUSED.items() if given.get(name, same[0]) not in same):
+                flag = f"--{name.replace('_', '-')} {given[name]:g}"
+                say(f"{flag} is not used: training on a streamed table uses one network, without bins, and all values")
     if settings.search:
         fixed = list(settings.parameters)
         trials, search_cut_short = search(estimator, *table.rows["training"], fixed=fixed, jobs=settings.jobs)
@@ -254,7 +253,7 @@ def _streamed_table(source: str, settings: Settings) -> ExaminedTable:
     with together.joint("looking at the table"):
         if settings.search:
             fail("--search needs the table in memory, but it is streamed; leave it out, or raise --memory-limit")
-        stream = TableStream.of(source, encoding=settings.encoding, sheet=settings.sheet)
+        stream = TableStream.of(source, encoding=settings.encoding)
     parameters = FractionalClassifier().get_params() | settings.parameters
     seed = settings.parameters.get("random_state", 0)
     if seed is None:
@@ -271,14 +270,6 @@ def _streamed_table(source: str, settings: Settings) -> ExaminedTable:
         division=division,
         decimal=settings.decimal,
     )
-
-
-def _say_unused(parameters: dict[str, Any]) -> None:
-    """Of what is given for several members, bins or outliers, that a streamed table has none."""
-    for name, (same, instead) in UNUSED.items():
-        if name in parameters and parameters[name] not in same:
-            flag = f"--{name.replace('_', '-')} {parameters[name]:g}"
-            say(f"{flag} is not used: training on a streamed table {instead}")
 
 
 def _summary(

@@ -5,13 +5,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
@@ -122,16 +120,13 @@ class ExaminedTable(Findings):
     @together.joint("reading the rows held out")
     def held_out(self) -> "pl.DataFrame":
         """The first rows that were held out, at most `MOST_HELD_OUT`, as they are in the table; on the first rank."""
-        # Parts may have columns in another order, and sheets other types where nothing is learned from them.
-        names, used = list(self.stream.schema), self.encoding.names
-        frames, n, most = [], 0, MOST_HELD_OUT if together.is_first() else 0
+        names, frames, n = list(self.stream.schema), [], 0  # parts may have columns in another order
+        most = MOST_HELD_OUT if together.is_first() else 0
         for place in range(len(self.stream.pieces)):
             for frame, _, _ in self.parts(place, "test", whole=True) if n < most else ():
-                texts = {name for name in names if name not in used and not has_no_text(frame[name].dtype)}
-                kept = [frame[name].cast(pl.String) if name in texts else frame[name] for name in names]
-                frames.append(pl.DataFrame(kept)[: most - n])
+                frames.append(frame.select(names)[: most - n])
                 n += frames[-1].height
-        return pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame(schema=self.stream.schema)
+        return pl.concat(frames) if frames else pl.DataFrame(schema=self.stream.schema)
 
 
 def holds_out(early_stopping: bool | str) -> bool:
@@ -182,9 +177,14 @@ def examine(
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
     nothing = with_categories(pl.DataFrame(schema=stream.schema), categorical).drop(target, *drop)
-    summary, counts = _read(stream, _Reader(stream, target, nothing.columns, categorical, division))
-    sizes = counts[:, : len(ROLES)]
-    _check_rows(stream, sizes, counts.sum(1), target)
+    summary = _Reader(stream, target, nothing.columns, categorical, division).whole()
+    sizes = summary.counts[:, : len(ROLES)]
+    if not sizes.sum():
+        raise no_values(target)
+    if not sizes[:, ROLES.index("training")].sum():
+        raise TableError(
+            f"{stream.source} must leave rows to learn from, got none of {int(sizes.sum())}; hold out a smaller share"
+        )
     found = summary.target.target(target, task, decimal)
     numberings = dict(zip(nothing.columns, summary.numberings, strict=True))
     numberings |= dict.fromkeys((*keep, *categorical))
@@ -198,7 +198,7 @@ def examine(
         target=found,
         summary=summary.table,
         every=encoding,
-        n_without_target=int(counts[:, len(ROLES)].sum()),
+        n_without_target=int(summary.counts[:, len(ROLES)].sum()),
         stream=stream,
         division=division,
         standardization=summary.table.standardization(encoding),
@@ -209,6 +209,9 @@ def examine(
 
 @dataclass(frozen=True)
 class _Summary(Sums):
+    """What is kept of rows, and of each piece their numbers [pieces, roles and rows without a target]."""
+
+    counts: np.ndarray
     table: TableSummary
     target: TargetSummary
     numberings: tuple[Numbering | None, ...]
@@ -225,75 +228,50 @@ class _Reader:
     division: Division
     before: _Summary | None = None
 
-    def read(self, piece: Piece) -> tuple[_Summary, np.ndarray]:
-        """Of a piece, and its numbers of rows: of each role, and without a target."""
+    def whole(self) -> _Summary:
+        """Of all pieces, of which each process reads a range."""
+        n, tree = len(self.stream.pieces), Tree[_Summary]()
+        begin, end = (rank * n // together.count() for rank in (together.rank(), together.rank() + 1))
+        with together.interrupts_noted():
+            # After each piece all are told of an error or of Ctrl-C, so that nobody reads on for nothing.
+            for place in range(begin, begin + math.ceil(n / together.count())):
+                with together.joint("reading the table"):
+                    if place < end:
+                        tree.add_part(place, self._of_piece(self.stream.pieces[place]))
+            found = shared(tree).root()
+            together.settle("reading the table")
+        return found
+
+    def _of_piece(self, piece: Piece) -> _Summary:
         tree, generator = Tree[_Summary](), self.division.generator(piece)
-        counts = np.zeros(len(ROLES) + 1, dtype=np.int64)
-        for number, frame in enumerate(chain(read_piece(piece), [pl.DataFrame(schema=self.stream.schema)])):
-            if number and not frame.height:
-                break  # it only stands in for a piece without rows
+        for number, frame in enumerate(read_piece(piece)):
             roles = self.division.roles(generator, frame.height)
             target = target_column(frame, self.target)
             known = target.is_not_null()
             roles[~known.to_numpy()] = len(ROLES)
-            counts += np.bincount(roles, minlength=len(counts))
+            counts = np.zeros((len(self.stream.pieces), len(ROLES) + 1), dtype=np.int64)
+            counts[piece.number] = np.bincount(roles, minlength=len(ROLES) + 1)
             learned = roles[known.to_numpy()] < ROLES.index("test")
-            self.before = self._summary(frame, known, target.filter(known), learned)
+            rows, weight = with_categories(frame.filter(known), self.categorical), np.ones(learned.sum())
+            columns, numberings, before = [], [], self.before
+            for place, name in enumerate(self.features):
+                earlier = before.table.columns[place] if before else None
+                columns.append(ColumnSummary.of(rows[name], learned, weight, before=earlier))
+                may_be = before is None or before.numberings[place] is not None
+                numberings.append(Numbering.of(frame[name]) if may_be else None)
+            about = TargetSummary.of(target.filter(known), learned, before=before.target if before else None)
+            self.before = _Summary(counts, TableSummary(tuple(columns)), about, tuple(numberings))
             tree.add_part(number, self.before)
-        return tree.root(), counts
-
-    def _summary(self, frame: "pl.DataFrame", known: "pl.Series", target: "pl.Series", learned: np.ndarray) -> _Summary:
-        """Of rows with a `known` target; numberings are of all rows."""
-        rows, weight = with_categories(frame.filter(known), self.categorical), np.ones(learned.sum())
-        columns, numberings = [], []
-        for place, name in enumerate(self.features):
-            earlier = self.before and self.before.table.columns[place]
-            columns.append(ColumnSummary.of(rows[name], learned, weight, before=earlier or None))
-            may_be = self.before is None or self.before.numberings[place] is not None
-            numberings.append(Numbering.of(frame[name]) if may_be else None)
-        about = TargetSummary.of(target, learned, before=self.before.target if self.before else None)
-        return _Summary(TableSummary(tuple(columns)), about, tuple(numberings))
-
-
-def _read(stream: TableStream, reader: _Reader) -> tuple[_Summary, np.ndarray]:
-    """Of the whole table, and of each piece its numbers of rows."""
-    n, tree = len(stream.pieces), Tree[_Summary]()
-    counts = np.zeros((n, len(ROLES) + 1), dtype=np.int64)
-    begin, end = (rank * n // together.count() for rank in (together.rank(), together.rank() + 1))
-    with together.interrupts_noted():
-        # After each piece all are told of an error or of Ctrl-C, so that nobody reads on for nothing.
-        for place in range(begin, begin + math.ceil(n / together.count())):
-            with together.joint("reading the table"):
-                if place < end:
-                    summary, counts[place] = reader.read(stream.pieces[place])
-                    tree.add_part(place, summary)
-        whole = shared(tree)
-        counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()
-        together.settle("reading the table")
-    return whole.root(), counts
+        return tree.root()
 
 
 def _refuse_cells(stream: TableStream, encoding: Encoding, target: str) -> None:
     """Raise for the first cell that the encoding does not take, which is looked for in a second pass."""
     for file in stream.files:
         before = 1
-        for frame in read_parts(file.path, encoding=file.encoding, sheet=file.sheet):
+        for frame in read_parts(file.path, encoding=file.encoding):
             known = target_column(frame, target).is_not_null()
             rows = before + known.arg_true().to_numpy()
             cells, path = frame.filter(known).select(encoding.names), file.path
             encoding(cells, lambda row, rows=rows, path=path: f"row {rows[row]} of {path}")  # type: ignore[misc]
             before += frame.height
-
-
-def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, target: str) -> None:
-    """Every file must hold rows, and there must be some of each requested kind."""
-    with_rows = {span.file.path for piece in stream.pieces if n_rows[piece.number] for span in piece.spans}
-    for file in stream.files:
-        if file.path not in with_rows:
-            raise TableError(f"{file.path} must hold at least one row below its heading, got none; check the file")
-    if not sizes.sum():
-        raise no_values(target)
-    if not sizes[:, ROLES.index("training")].sum():
-        raise TableError(
-            f"{stream.source} must leave rows to learn from, got none of {int(sizes.sum())}; hold out a smaller share"
-        )

@@ -39,7 +39,6 @@ class File:
     heading: bytes = b""
     separator: str = ","
     encoding: str = UTF_8
-    sheet: str | None = None
 
     @property
     def form(self) -> tuple[object, ...]:
@@ -76,9 +75,7 @@ class TableStream:
     pieces: tuple[Piece, ...]
 
     @classmethod
-    def of(
-        cls, source: str, *, piece_rows: int = PART_ROWS, encoding: str = UTF_8, sheet: str | None = None
-    ) -> "TableStream":
+    def of(cls, source: str, *, piece_rows: int = PART_ROWS, encoding: str = UTF_8) -> "TableStream":
         """A file or a folder of parts, which must have the same columns; a pipe has no pieces to come back to."""
         require("polars")
         check_count(piece_rows, "piece_rows", minimum=1)
@@ -89,7 +86,7 @@ class TableStream:
         held = math.inf
         paths = reading.files_of(source)
         for path in paths:
-            found = list(_spans(path, piece_rows, encoding, sheet)) if len(paths) == 1 or _state(path)[0] else []
+            found = list(_spans(path, piece_rows, encoding)) if len(paths) == 1 or _state(path)[0] else []
             if not found:
                 continue
             file, first = found[0].file, pieces[0][0].file if pieces else found[0].file
@@ -150,7 +147,7 @@ def read_piece(
     except (TableError, OSError):
         _check_unchanged(files)  # else that is the reason
         for file in files:  # the error of the file that has it, with the line
-            deque(read_parts(file.path, numbers, file.encoding, file.sheet), maxlen=0)
+            deque(read_parts(file.path, numbers, file.encoding), maxlen=0)
         raise
     _check_unchanged(files)
 
@@ -167,7 +164,7 @@ def _check_unchanged(files: Sequence[File]) -> None:
 def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
     file, first = piece.file, piece.spans[0]
     if first.end is None:
-        yield from read_parts(file.path, numbers, file.encoding, file.sheet)
+        yield from read_parts(file.path, numbers, file.encoding)
     elif file.ending == ".parquet":
         with readable(file.path, file.ending):
             rows = pl.scan_parquet([span.file.path for span in piece.spans], glob=False)
@@ -179,9 +176,7 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
     else:
         block = b"\n".join(map(_block, piece.spans))
         found = reading.text_frame(file.heading, block, file.separator, file.path, numbers)
-        found = reading.with_folders(found, file.path)
-        if found.height:
-            yield found
+        yield reading.with_folders(found, file.path)
 
 
 def _block(span: Span) -> bytes:
@@ -194,10 +189,10 @@ def _rows_of_piece(schema: "pl.Schema", most: int) -> int:
     return max(1, min(most, MOST_CELLS // max(1, len(schema))))
 
 
-def _spans(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iterator[Span]:
+def _spans(path: str, piece_rows: int, encoding: str) -> Iterator[Span]:
     """The spans of a file, none where it has no rows."""
     ending, state = ending_of(path), _state(path)
-    reading.check_is_encoded(path, ending, encoding, sheet)
+    reading.check_is_encoded(path, ending, encoding)
     if ending == ".parquet":
         with readable(path, ending):
             scan = pl.scan_parquet(path, glob=False)
@@ -215,8 +210,8 @@ def _spans(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iter
                 yield Span(file, begin, begin + len(block))
     else:
         with suppress(reading.NoRowsError):
-            schema = next(read_parts(path, encoding=encoding, sheet=sheet)).schema
-            yield Span(File(path, ending, schema, state, encoding=encoding, sheet=sheet))
+            schema = next(read_parts(path, encoding=encoding)).schema
+            yield Span(File(path, ending, schema, state, encoding=encoding))
 
 
 def _state(path: str) -> tuple[int, ...]:
