@@ -67,6 +67,16 @@ def test_processes_that_see_another_table_are_refused(place, tmp_path):
     assert not (folders[0] / "m.fracdnn").exists()
 
 
+def test_ctrl_c_on_a_process_that_waits_ends_all_alike(place, tmp_path):
+    """While the processes tell each other what they have read of a streamed table."""
+    options = ["--target", "y", "--memory-limit", "0", "--out", tmp_path / "m.fracdnn", *SMALL]
+    ranks = run_ranks(2, "train", "classes-csv", *options, cwd=place, moment="the summary of the table")
+    assert codes(ranks) == [130, 130], ranks[0].stderr + ranks[1].stderr
+    assert ranks[0].stderr.endswith("fracdnn: interrupted\n")
+    assert ranks[1].stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
 TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", "40", "-m", "fracdnn"]
 

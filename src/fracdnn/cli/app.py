@@ -18,7 +18,6 @@ from fracdnn.columns.words import check_columns, check_target_name
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.tabular.reading import check_sheet, check_there, files_of, read_parts
-from fracdnn.version import __version__
 
 app = typer.Typer(
     name="fracdnn",
@@ -62,14 +61,11 @@ def _check_inputs(model: Path, data: str | None, encoding: str) -> None:
     loaded("model_info").read_model(model)
 
 
-@app.callback(invoke_without_command=True)
+@app.callback()
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"fracdnn {__version__}")
-        raise typer.Exit
+) -> None: ...  # `main` does both
 
 
 def _train(

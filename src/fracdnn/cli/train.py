@@ -18,7 +18,7 @@ from rich.filesize import decimal
 
 from fracdnn.cli import runs
 from fracdnn.cli.messages import fail, is_quiet, say
-from fracdnn.cli.metrics import Scores, hashes_text, over_ranks, rows_seen, scores_of
+from fracdnn.cli.metrics import Scores, hashes_text, rows_seen, scores_of
 from fracdnn.cli.options import Settings, bytes_of
 from fracdnn.cli.places import METRICS, Places
 from fracdnn.cli.ranks import process_group, processes_here
@@ -29,6 +29,7 @@ from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
+from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
 from fracdnn.columns.words import alike, check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
@@ -85,9 +86,10 @@ def _scores(table: Any, model: TableModel, role: str) -> Scores | None:
     """Of all rows with this role, of which each rank looks at some."""
     if not table.n_rows(role):
         return None
+    tree = Tree[Scores]()
     with together.joint("predicting"):
-        scores = scores_of(model, table.shared(role))
-    return over_ranks(scores)
+        tree.add_part(together.rank(), scores_of(model, table.shared(role)))
+    return shared(tree).root()
 
 
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:

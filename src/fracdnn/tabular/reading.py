@@ -220,7 +220,8 @@ def _text_parts(source: str, ending: str, numbers: Sequence[str], encoding: str)
 
 def text_blocks(source: str, ending: str, encoding: str = UTF_8) -> Iterator[tuple[bytes, str, int, bytes]]:
     """Rows of a text file in UTF-8, each time after the heading, the separator and the place where they begin."""
-    content = _opened(source, ending)
+    file: Any = gzip.open if ending.endswith(".gz") else open
+    content = sys.stdin.buffer if source == "-" else file(source, "rb")
     with content if encoding == UTF_8 else TextIOWrapper(content, encoding=encoding, newline="") as stream:
         blocks = _blocks(stream, source)
         first = next(blocks, b"")
@@ -251,12 +252,6 @@ def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
             heading = separator.join('"' + name.replace('"', '""') + '"' for name in names).encode()
         check_unique(names, _name(source))
     return heading, separator, rest
-
-
-def _opened(source: str, ending: str) -> Any:
-    if source == "-":
-        return sys.stdin.buffer
-    return gzip.open(source, "rb") if ending.endswith(".gz") else Path(source).open("rb")
 
 
 def _blocks(stream: IO[Any], source: str) -> Iterator[bytes]:
