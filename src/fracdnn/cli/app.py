@@ -253,7 +253,6 @@ def fit(
     starts: Annotated[int, typer.Option(min=1, help="Number of starting points; the best fit is kept.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random starts.")] = 0,
     encoding: options.Encoding = options.ENCODING,
-    as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a circuit, a viscoelastic body or a model to measurements: parameters with 95 % intervals, and a verdict.
@@ -267,7 +266,7 @@ def fit(
     """  # noqa: D301
     check_there(data)
     given, fixed = {"circuit": circuit, "body": body, "model": model}, {"n_starts": starts, "random_state": seed}
-    loaded("fit_command", trains=True).run_fit(data, given, sigma, encoding, out, save, as_json=as_json, **fixed)
+    loaded("fit_command", trains=True).run_fit(data, given, sigma, encoding, out, save, **fixed)
 
 
 @app.command()
