@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 	dist smoke smoke-lowest sbom release-check
 
 demo: $(READY)
-	$(VENV)/bin/python -m examples.level_sets
+	$(VENV)/bin/fracdnn demo
 
 test: lint types unit
 
@@ -59,7 +59,7 @@ $(READY): pyproject.toml constraints.txt
 		|| { echo "fracdnn needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(VENV)/bin/python -c "from fracdnn.kernels.loading import warmup; warmup()"
+	$(VENV)/bin/fracdnn warmup
 	@touch $@
 
 # At most 75 minutes on two cores; REPRODUCE="table --out DIR" for less, and after Ctrl-C the same command goes on.

@@ -143,7 +143,7 @@ TRAIN = ["train", "t.csv", "--target", "y", "--out", "m.fracdnn"]
     ("module", "arguments"),
     [
         ("typer", ["--help"]),
-        ("typer", ["play"]),
+        ("typer", ["demo"]),
         ("sklearn", TRAIN),
         ("sklearn", ["info", "m.fracdnn"]),
         ("plotly", ["report", "m.fracdnn"]),
@@ -162,6 +162,7 @@ def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_pa
         ("polars", TRAIN),
         ("fastexcel", ["train", "t.xlsx", *TRAIN[2:]]),
         ("safetensors", ["info", "m.fracdnn"]),
+        ("matplotlib", ["demo"]),
         ("lmfit", ["fit", "t.csv", "--model", "relaxation"]),
     ],
 )

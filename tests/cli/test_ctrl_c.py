@@ -11,6 +11,20 @@ from tests.plain import PLAIN_OPTIONS
 from tests.slow import slow_but
 
 
+@pytest.mark.parametrize(
+    ("moment", "command"),
+    [
+        pytest.param("90", ["demo"], id="training", marks=pytest.mark.slow),  # half of its iterations
+        pytest.param("level-sets.png", ["demo"], id="picture"),
+    ],
+)
+def test_a_command_ends_with_130_and_no_result(moment, command, tmp_path):
+    done = run(*command, "--out", "out", cwd=tmp_path, moment=moment)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def write_iris(folder):
     X, y = load_iris(return_X_y=True, as_frame=True)
     pl.from_pandas(X).with_columns(pl.Series("species", y.to_numpy()).cast(pl.String)).write_csv(folder / "iris.csv")

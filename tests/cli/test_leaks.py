@@ -37,6 +37,7 @@ def test_row_numbers_are_left_out_and_said_to_be(limit, place, tmp_path):
     honest, told = trained(place, "--memory-limit", limit, "--run", tmp_path / "run")
     why = "it numbers the rows, from 1 to 400; --keep 'n' uses it"
     assert re.search(rf"\n  n +left out .*{re.escape(why)}\n", told)
+    assert "'order' holds a different whole number in each row; if that is an id, leave it out: --drop 'order'" in told
     assert honest["left_out"] == ["n"]
     assert honest["test"]["R2"] < 0.9
     leaking, told = trained(place, "--memory-limit", limit, "--keep", "n", "--run", tmp_path / "kept")
@@ -82,6 +83,7 @@ def test_columns_to_keep_must_be_there_and_not_dropped(place, tmp_path):
     done = run("train", "t.csv", *options, "--keep", "n", "--drop", "n", cwd=place)
     assert done.returncode == 2
     assert "must be no column of --drop, got 'n'; leave one out" in done.stderr
-    done = run("train", "t.csv", *options, "--keep", "n", "--max-iter", "2", cwd=place)
+    (tmp_path / "settings.toml").write_text('keep = ["n"]\nmax_iter = 2\n', encoding="utf-8")
+    done = run("train", "t.csv", *options, "--config", tmp_path / "settings.toml", cwd=place)
     assert done.returncode == 0
     assert "left out" not in done.stderr

@@ -42,6 +42,7 @@ def place(trained, tmp_path):
     (tmp_path / "parts").mkdir()
     for number in range(2):
         write_table(tmp_path, f"parts/{number}.csv", number)
+    (tmp_path / "s.toml").write_text("max_iter = 20\n", encoding="utf-8")
     (tmp_path / "link.csv").symlink_to("t.csv")
     (tmp_path / "hard.csv").hardlink_to(tmp_path / "t.csv")
     return tmp_path
@@ -77,6 +78,7 @@ def test_an_output_is_no_input(place):
         (["report", "run", "--out", "run/held-out.csv"], "--out", SAME.format("run/held-out.csv", "run/held-out.csv")),
         (["report", "run", "--data", "t.csv", "--out", "link.csv"], "--out", SAME.format("link.csv", "t.csv")),
         (["train", "t.csv", *QUICK, "--out", "hard.csv"], "--out", SAME.format("hard.csv", "t.csv")),
+        (["train", "t.csv", *QUICK, "--config", "s.toml", "--out", "s.toml"], "--out", SAME.format("s.toml", "s.toml")),
         (
             ["train", "run/held-out.csv", *QUICK, "--run", "run"],
             "--run",

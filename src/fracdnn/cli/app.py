@@ -4,6 +4,7 @@ import inspect
 import os
 import webbrowser
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from fracdnn.cli.messages import fail, guarded, mute, say
 from fracdnn.cli.places import MODEL, Places, check_model, check_predictions, check_writable
 from fracdnn.columns.words import check_columns, check_target_name
 from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.tabular.reading import check_sheet, check_there, files_of, read_parts
 
@@ -74,6 +76,16 @@ def _train(
     run: Annotated[
         Path | None, typer.Option(help="A folder for the model and the held-out rows, as `fracdnn report` reads it.")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file with any of these options.",
+            callback=options.read_config,
+            is_eager=True,
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
     help_all: Annotated[
@@ -90,13 +102,13 @@ def _train(
     Examples:
       fracdnn train measurements.csv --target label --out model.fracdnn
       fracdnn train houses.parquet --target price --drop id --run houses --learn-order
-      fracdnn train measurements.csv --target label --search --jobs 2 --out model.fracdnn
+      fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
       torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
     """  # noqa: D301
     check_there(data)
     if out is None and run is None:
         raise typer.BadParameter("pass --out MODEL or --run FOLDER: where to write the model", param_hint="--out")
-    settings, places = options.settings_of(given), Places(out, run)
+    settings, places = options.settings_of(given), Places(out, run, config)
     places.choose_checkpoint(settings.parameters)
     if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
         places.check(data, settings.parameters.get("checkpoint_path"))
@@ -253,6 +265,7 @@ def fit(
     starts: Annotated[int, typer.Option(min=1, help="Number of starting points; the best fit is kept.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random starts.")] = 0,
     encoding: options.Encoding = options.ENCODING,
+    as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a circuit, a viscoelastic body or a model to measurements: parameters with 95 % intervals, and a verdict.
@@ -266,7 +279,17 @@ def fit(
     """  # noqa: D301
     check_there(data)
     given, fixed = {"circuit": circuit, "body": body, "model": model}, {"n_starts": starts, "random_state": seed}
-    loaded("fit_command", trains=True).run_fit(data, given, sigma, encoding, out, save, **fixed)
+    loaded("fit_command", trains=True).run_fit(data, given, sigma, encoding, out, save, as_json=as_json, **fixed)
+
+
+@app.command()
+@guarded
+def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("fracdnn-demo")) -> None:
+    """Train the paper's network on its level-set data, with a progress bar, a picture and the paper's number.
+
+    Example: fracdnn demo --out pictures
+    """
+    loaded("demo", trains=True).show_demo(out)
 
 
 @app.command()
@@ -309,3 +332,21 @@ def play(
             server.serve_forever()
         except KeyboardInterrupt:
             say("the playground is closed")
+
+
+@app.command()
+@guarded
+def warmup() -> None:
+    """Compile the kernel for small networks, once per machine, so that the first training does not wait for it.
+
+    Example: fracdnn warmup
+    """
+    if find_spec("numba") is None:
+        typer.echo(f"nothing to compile: {missing('numba', 'fast')}")
+        typer.echo("until then, small networks train several times slower, on torch's operations")
+        return
+    with interrupt_afterwards():
+        from fracdnn.kernels.loading import warmup as compiled
+    for kernel in compiled():
+        kind = str(kernel.dtype).removeprefix("torch.")
+        typer.echo(f"small network, {kind}: {kernel.state} ({kernel.seconds:.1f} s)")

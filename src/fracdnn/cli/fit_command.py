@@ -1,6 +1,7 @@
 """`fracdnn fit`: a table of times or frequencies and values in, parameters with intervals, plots and a verdict out."""
 
 import io
+import json
 import math
 import re
 from importlib.resources import files
@@ -26,6 +27,8 @@ def run_fit(
     encoding: str,
     out: Path | None,
     save: Path | None,
+    *,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Fit the one that is `given` of circuit, body and model."""
@@ -54,7 +57,8 @@ def run_fit(
     if save is not None:
         with written(save):
             result.save(save)
-    typer.echo(result.summary().partition("\nwarning:")[0])
+    table = result.summary().partition("\nwarning:")[0]
+    typer.echo(json.dumps(_document(result), allow_nan=False) if as_json else table)
     for warning in result.warnings:
         say(warning, always=True)
     if out is not None:
@@ -131,6 +135,21 @@ def _number(cell: Any, comma: bool) -> float:
         return float(cell.replace(",", ".") if comma and isinstance(cell, str) else cell)
     except (TypeError, ValueError):
         return math.nan
+
+
+def _document(result: FitResult) -> dict[str, Any]:
+    """For --json; numbers that are not finite are null."""
+
+    def plain(number: float) -> float | None:
+        return float(number) if math.isfinite(number) else None
+
+    intervals = {name: [plain(end) for end in ends] for name, ends in result.intervals.items()}
+    rows = {
+        name: {"value": value, "error": plain(result.errors[name]), "interval": intervals.get(name, [])}
+        for name, value in result.values.items()
+    }
+    names = ("chi2", "reduced_chi2", "aic", "bic", "n_data", "converged", "warnings")
+    return {"parameters": rows, **{name: getattr(result, name) for name in names}}
 
 
 def _page(title: str, result: FitResult) -> str:

@@ -2,13 +2,17 @@
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 
+from fracdnn.cli.messages import fail
+from fracdnn.columns.words import nearest
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.parameters import (
@@ -142,6 +146,24 @@ def _number_or_word(kind: type, text: str) -> Any:
         return kind(text)
     except ValueError:
         return text.lower()
+
+
+def read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Let the settings of a TOML file stand where the command line gives none; a key that is no option is an error."""
+    if path is None:
+        return None
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        fail(f"{path} must be a TOML file, got one that cannot be read ({error}); correct it")
+    options: dict[str, Any] = {each.name: each for each in context.command.params}
+    names = [each.name for each in train_options()]
+    for key, value in document.items():
+        if (name := key.replace("-", "_")) not in names:
+            fail(f"{path} must hold options of `fracdnn train`, got the key {nearest(name, names)}; see --help-all")
+        cells = [str(each) for each in (value if isinstance(value, list) else [value])]
+        options[name].default = cells if options[name].multiple else " ".join(cells)
+    return path
 
 
 def settings_of(given: dict[str, Any]) -> Settings:

@@ -15,10 +15,11 @@ OUT_ENDINGS = (".csv", ".tsv", ".parquet")
 
 @dataclass
 class Places:
-    """Where a training writes, and a checkpoint that is ours to remove."""
+    """Where a training writes, the TOML file of its settings, and a checkpoint that is ours to remove."""
 
     out: Path | None
     run: Path | None
+    config: Path | None = None
     own_checkpoint: Path | None = None
 
     @property
@@ -44,7 +45,7 @@ class Places:
         for option, file in outputs:
             if file is not None:
                 check_writable(option, file)
-                check_output(option, file, source)
+                check_output(option, file, source, self.config)
         if path is not None and path.absolute() in [model.absolute() for model in self.models]:
             fail(f"--checkpoint-path must differ from the model file, got {path} for both; pass another path")
 

@@ -41,11 +41,12 @@ def _parts(
     """
     first_row, unseen, (table, encoding, sheet) = 0, dict[str, Strays](), source
     for part in read_parts(table, numbers, encoding, sheet):
-        rows = part
+        rows, places = part, np.arange(part.height)
         if target is not None:
             check_target_name(target, part.columns)
-            rows = part.filter(target_column(part, target).is_not_null())
-        features = model.features(rows, first_row=first_row)
+            places = target_column(part, target).is_not_null().arg_true().to_numpy()
+            rows = part[places]
+        features = model.features(rows, row_numbers=first_row + 1 + places)
         for name, cells in features.unseen.items():
             unseen[name] = unseen.get(name, Strays()).merged(cells)
         yield part, replace(features, unseen={})
@@ -195,8 +196,8 @@ def report(run: Path, out: Path, *, data: str | None, encoding: str, sheet: str 
             f"{source} does not match {path}: one of them was changed, or a training stopped between writing them; "
             f"train again with --resume or --start-over, or pass --data"
         )
-    features, values, _ = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
-    X, y = replace(model.features(features), unseen={}), true_answers(model, values)
+    features, values, places = split_target(read_table(source, encoding if data else ENCODING, sheet), model.target)
+    X, y = replace(model.features(features, row_numbers=places + 1), unseen={}), true_answers(model, values)
     left = [features[name] for name in model.details.get("left_out", ()) if name in features.columns]
     about = {
         "title": f"{model.target} from {count(len(model.encoding.columns), 'column')}",

@@ -42,7 +42,7 @@ from fracdnn.tabular.model import TableModel, split_target, target_column, true_
 from fracdnn.tabular.reading import files_of as files_of_table
 from fracdnn.tabular.reading import read_table, sheets_of
 from fracdnn.tabular.streaming import TableStream, memory_for
-from fracdnn.tabular.suspicions import missing_codes, repeated_rows, telling_columns
+from fracdnn.tabular.suspicions import is_like_a_price, missing_codes, repeated_rows, telling_columns
 from fracdnn.tabular.targets import TargetSummary, check_every_class
 from fracdnn.training import together
 from fracdnn.training.progress import metrics_to
@@ -228,6 +228,7 @@ def _whole_table(source: str, settings: Settings) -> _WholeTable:
         target=target,
         summary=summary,
         every=encoding,
+        numberings=numberings,
         n_without_target=whole.height - len(places),
         rows={"training": (X[train_rows], y[train_rows]), "test": (X[test_rows], y[test_rows])},
         held_out=whole[places[test_rows]],
@@ -353,19 +354,29 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
 
 
 def on_table(table: Any, n_learned: int, test_fraction: float) -> list[str]:
-    """On few rows, and classes: many of them, rare ones, and names that look alike."""
+    """On few rows, ids, the values of a target, and classes: many of them, rare ones, and names that look alike."""
     found, target = [], table.target
     names, counts = (np.empty(0, dtype=int), ()) if target.classes is None else (target.classes, target.counts)
     if n_learned < FEW_ROWS:
         found.append(f"warning: only {count(n_learned, 'training row')}: results will be unreliable")
     if test_fraction and not table.n_rows("test"):
         found.append("warning: no rows are held out to test the model, so its quality on new rows is unknown")
-    y: Any = table.rows["training"][1] if isinstance(table, _WholeTable) else ()
+    y = table.rows["training"][1] if isinstance(table, _WholeTable) else np.empty(0)
     if target.classes is None and len(y) > 1 and not np.ptp(y):
         found.append(f"warning: {quoted(target.name)} is {y[0]:g} in every training row: there is nothing to learn")
+    if target.classes is None and is_like_a_price(y):
+        found.append(
+            f"{quoted(target.name)} spans orders of magnitude, so its largest values dominate the errors; if relative "
+            f"errors matter, add a column with its logarithm, pass that as --target, and leave this one out: "
+            f"--drop {quoted(target.name)}"
+        )
     if len(names) > n_learned / 2:
         many = f"{len(names):,} classes in {n_learned:,} rows"
         found.append(f"warning: {many}; to predict a number, pass --task regression")
+    if table.ids and n_learned >= FEW_ROWS:
+        drop = " ".join(f"--drop {quoted(name)}" for name in table.ids[:3])
+        why = "holds a different whole number in each row"
+        found.append(f"{listed(table.ids)} {why}; if that is an id, leave it out: {drop}")
     rare = [f"{str(name)!r} ({n:.0f})" for name, n in zip(names, counts, strict=True) if n < FEW_OF_CLASS]
     if rare:
         more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""

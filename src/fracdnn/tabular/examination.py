@@ -56,12 +56,21 @@ class Findings:
     target: Target
     summary: TableSummary
     every: Encoding
+    numberings: dict[str, Numbering | None]
     n_without_target: int
 
     @cached_property
     def encoding(self) -> Encoding:
         """Of the columns in use."""
         return self.every.used()
+
+    @property
+    def ids(self) -> list[str]:
+        """Columns in use with a different whole number in each row, as far as that is known: they rise or fall from row
+        to row, or there are no more of them than `Numbering` keeps.
+        """
+        found = {name: self.numberings.get(name) for name in self.encoding.names}
+        return [name for name, each in found.items() if each and each.differs_in_each_row]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +207,7 @@ def examine(
         target=found,
         summary=summary.table,
         every=encoding,
+        numberings=numberings,
         n_without_target=int(summary.counts[:, len(ROLES)].sum()),
         stream=stream,
         division=division,

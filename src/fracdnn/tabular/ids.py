@@ -94,8 +94,17 @@ class Numbering(Sums):
         """
         if self.rises or self.falls:
             return self.cells
-        is_cut = len(self.hashes) == MOST_DISTINCT < self.cells
-        return (len(self.hashes) - 1) * 2.0**64 / float(self.hashes[-1]) if is_cut else len(self.hashes)
+        return (len(self.hashes) - 1) * 2.0**64 / float(self.hashes[-1]) if self.is_cut else len(self.hashes)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether hashes may be missing."""
+        return len(self.hashes) == MOST_DISTINCT < self.cells
+
+    @property
+    def differs_in_each_row(self) -> bool:
+        """As far as that is known for certain."""
+        return self.cells == self.rows == self.distinct and (self.rises or self.falls or not self.is_cut)
 
 
 def row_hashes(values: np.ndarray) -> np.ndarray:

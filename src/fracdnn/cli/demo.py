@@ -1,12 +1,15 @@
-"""The paper's network on its level-set data, in seconds: `make demo`, or `python -m examples.level_sets`."""
+"""`fracdnn demo`: the paper's network on its level-set data, in seconds."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import typer
 
+from fracdnn.cli.messages import show_table, written
 from fracdnn.datasets import make_level_set
+from fracdnn.extras import require
 from fracdnn.nn import FractionalNetwork
 from fracdnn.report.figures import BLUE, ORANGE, new_figure, save_figure
 from fracdnn.training import (
@@ -26,7 +29,10 @@ REGULARIZATION = Regularization(decay_output=1e-1, smooth=1e2, decay_bias=1e-2)
 PAPER = {"training": "99.82", "test": "99.79"}
 
 
-def main(out: Path = Path("fracdnn-demo")) -> None:
+def show_demo(out: Path) -> None:
+    require("matplotlib")  # at the end, after the training
+    with written(out):
+        out.mkdir(parents=True, exist_ok=True)
     X, y = (torch.from_numpy(part) for part in make_level_set(2 * N_POINTS, random_state=SEED))
     X_test, y_test = X[N_POINTS:], y[N_POINTS:]
     generator = torch.Generator().manual_seed(SEED)
@@ -34,9 +40,10 @@ def main(out: Path = Path("fracdnn-demo")) -> None:
     network = FractionalNetwork(2, 2, generator=generator, **options).double()
     objective = Objective(regularization=REGULARIZATION)
     task = Task(network, objective, X[:N_POINTS], y[:N_POINTS], None, generator)
-    print(
+    typer.echo(
         f"{N_LAYERS} layers of order {ORDER:g}, {N_POINTS:,} points, the class is 1 where x <= y; "
-        f"{N_BATCHES} mini-batches, {ITERATIONS} BFGS iterations on each"
+        f"{N_BATCHES} mini-batches, {ITERATIONS} BFGS iterations on each",
+        err=True,
     )
     with shown_progress(N_BATCHES * ITERATIONS) as watch:
         task.watch = watch
@@ -51,10 +58,11 @@ def main(out: Path = Path("fracdnn-demo")) -> None:
         flow = task.network(x_test[:2000], trajectory=True).numpy()
         wrong = (task.network(x_test).argmax(1) != y_test).numpy()
     figure = level_set_figure(X_test.numpy(), y_test.numpy(), wrong, flow, history.column("loss"))
-    picture = save_figure(out / "level-sets.png", figure)
-    for name, share in shares.items():
-        print(f"accuracy on the {name} points: {100 * share:.2f} % (paper: {PAPER[name]} %)")
-    print(f"picture: {picture}")
+    with written(out):
+        picture = save_figure(out / "level-sets.png", figure)
+    rows = ((name, f"{100 * share:.2f}", PAPER[name]) for name, share in shares.items())
+    show_table("accuracy, %", ("", "here", "paper"), rows)
+    typer.echo(f"picture: {picture}")
 
 
 def level_set_figure(points: np.ndarray, target: np.ndarray, wrong: np.ndarray, flow: np.ndarray, loss: list) -> Any:
@@ -72,7 +80,3 @@ def level_set_figure(points: np.ndarray, target: np.ndarray, wrong: np.ndarray, 
     right.semilogy(range(1, len(loss) + 1), loss, color=BLUE)
     right.set(xlabel="BFGS iteration", ylabel="objective on the mini-batch", title="training")
     return figure
-
-
-if __name__ == "__main__":
-    main()

@@ -14,10 +14,31 @@ def run(*arguments, cwd=None):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
 
 
+def test_demo_trains_and_ends_with_accuracy_and_picture(tmp_path):
+    result = commands.run("demo", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "iteration 180 of 180" in result.stderr  # which is not on standard output
+    test = next(line for line in result.stdout.splitlines() if " test " in line)
+    here, paper = (float(cell) for cell in test.strip("│ ").split("│")[1:3])
+    assert here >= 99.2
+    assert paper == 99.79
+    picture = tmp_path / result.stdout.strip().splitlines()[-1].removeprefix("picture: ")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [p.name for p in picture.parent.iterdir()] == [picture.name]  # no temporary file left
+
+
+def test_demo_says_where_it_cannot_write(tmp_path):
+    (tmp_path / "taken").write_text("a file", encoding="utf-8")
+    result = commands.run("demo", "--out", "taken", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "cannot write to taken: File exists; pass another path" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"fracdnn {fracdnn.__version__}"
-    assert run("--version", "predict").stdout == run("--version").stdout
-    assert "predict" in run("--help").stdout
+    assert run("--version", "demo").stdout == run("--version").stdout
+    assert "demo" in run("--help").stdout
 
 
 def completing(words):
@@ -72,7 +93,7 @@ def test_the_short_help_of_train_has_what_people_use_and_fits_80_columns():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "fit", "play"]),
+        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "fit", "demo", "play", "warmup"]),
         ("fracdnn predict --enc", ["--encoding"]),
         ("fracdnn train measurements.c", []),
     ],
