@@ -39,7 +39,9 @@ def interrupt_at(moment):
 
     def awaited(wait):
         def waiting(what, collective):
+            nonlocal moment
             if what == moment and together.rank() == together.count() - 1:
+                moment = None  # once: a second signal takes effect at once
                 signal.raise_signal(signal.SIGINT)
             return wait(what, collective)
 

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from torch.distributed.run import parse_args as torchrun_options
 
@@ -41,117 +40,41 @@ def codes(ranks):
     return [each.returncode for each in ranks]
 
 
-@pytest.mark.parametrize(("count", "ending"), [pytest.param(2, "csv", marks=pytest.mark.slow), (7, "parquet")])
-def test_predictions_come_in_order_and_are_those_of_one_process(count, ending, place, tmp_path):
-    for name in ("classes", "values"):
-        options = [f"{name}.fracdnn", f"{name}-{ending}", "--id", "id", "--out"]
-        assert run("predict", *options, tmp_path / f"one.{ending}", cwd=place).returncode == 0
-        ranks = run_ranks(count, "predict", *options, tmp_path / f"all.{ending}", cwd=place)
-        assert codes(ranks) == [0] * count, ranks[0].stderr
-        assert "900 predictions" in ranks[0].stderr
-        assert not any(each.stderr or each.stdout for each in ranks[1:])
-        read = pl.read_csv if ending == "csv" else pl.read_parquet
-        one, every = (read(tmp_path / f"{each}.{ending}") for each in ("one", "all"))
-        assert every["id"].to_list() == [f"s{k}" for k in range(900)]
-        assert every.columns == one.columns
-        if name == "classes":
-            assert every["prediction"].to_list() == one["prediction"].to_list()
-        numbers = [column for column in one.columns if one[column].dtype == pl.Float64]
-        np.testing.assert_allclose(every[numbers].to_numpy(), one[numbers].to_numpy(), rtol=1e-12)
-
-
-def test_predictions_can_be_piped(place):
-    alone = run("predict", "classes.fracdnn", "classes-csv", cwd=place)
-    first, second = run_ranks(2, "predict", "classes.fracdnn", "classes-csv", cwd=place)
-    assert (first.returncode, second.returncode, second.stdout) == (0, 0, "")
-    assert first.stdout.splitlines()[0] == alone.stdout.splitlines()[0]
-    assert len(first.stdout.splitlines()) == 901
-
-
-@pytest.mark.parametrize("count", [3])
-def test_scores_are_those_of_one_process(count, place):
-    for name in ("classes", "values"):
-        arguments = ["evaluate", f"{name}.fracdnn", f"{name}-csv", "--json"]
-        alone, ranks = run(*arguments, cwd=place), run_ranks(count, *arguments, cwd=place)
-        assert codes(ranks) == [0] * count, ranks[0].stderr
-        assert not any(each.stdout or each.stderr for each in ranks[1:])
-        assert ranks[0].stderr == alone.stderr  # how many rows have no target
-        found, expected = json.loads(ranks[0].stdout), json.loads(alone.stdout)
-        assert found.keys() == expected.keys()
-        numbers = [key for key, value in expected.items() if isinstance(value, float | int)]
-        assert [found[key] for key in numbers] == pytest.approx([expected[key] for key in numbers], rel=1e-12)
-        assert found.get("confusion") == expected.get("confusion")
-
-
-def spoiled(folder):
-    """The parts, with a cell in the fourth that is no number."""
-    table = mixed(900)
-    write_parts(table, folder, "csv", 5)
-    part = folder / "part-003.csv"
-    frame = pl.read_csv(part, infer_schema=False)
-    frame[2, "a"] = "much"
-    frame.write_csv(part)
-    return int((np.linspace(0, 1, 6) ** 1.3 * 900).astype(int)[3]) + 3
-
-
-@pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_a_fault_in_one_part_is_told_once_with_its_row_and_ends_all(command, place, tmp_path):
-    row = spoiled(tmp_path / "parts")
-    out = ["--out", tmp_path / "p.parquet"] if command == "predict" else []
-    ranks = run_ranks(3, command, place / "classes.fracdnn", tmp_path / "parts", *out, cwd=place)
-    assert codes(ranks) == [1] * 3
-    told = "".join(each.stderr for each in ranks)
-    assert told.count("fracdnn:") == 1
-    if command == "predict":
-        assert f"got 'much' in row {row}" in told
-    assert "got 'much' in row " in told
-    assert [path.name for path in tmp_path.iterdir()] == ["parts"]
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_full_disk_ends_all_with_one_line(ending, place, tmp_path):
-    out = tmp_path / f"p.{ending}"
-    ranks = run_ranks(2, "predict", "classes.fracdnn", "classes-csv", "--out", out, cwd=place, file_size=4000)
+@pytest.mark.parametrize("command", ["predict", "evaluate", "report"])
+def test_what_runs_in_one_process_says_so(command, place):
+    ranks = run_ranks(2, command, "classes.fracdnn", *([] if command == "report" else ["classes-csv"]), cwd=place)
     assert codes(ranks) == [1, 1]
-    assert f"cannot write to {out}: File too large" in ranks[0].stderr
+    assert "must run in one process, got several; start it without torchrun" in ranks[0].stderr
     assert ranks[1].stderr == ""
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("command", ["predict", "evaluate"])
-def test_ctrl_c_on_a_process_that_waits_ends_all_alike(command, place, tmp_path):
-    out = ["--out", tmp_path / "p.parquet"] if command == "predict" else []
-    moment = "the number of rows"  # of a round, which all tell each other
-    ranks = run_ranks(2, command, "classes.fracdnn", "classes-csv", *out, cwd=place, moment=moment)
-    assert codes(ranks) == [130, 130], ranks[0].stderr + ranks[1].stderr
-    assert [each.stderr for each in ranks] == ["fracdnn: interrupted\n", ""]
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_one_process_alone_can_read_is_refused(place):
-    for command in ("predict", "evaluate"):
-        ranks = run_ranks(2, command, "classes.fracdnn", "-", cwd=place)
-        assert codes(ranks) == [1, 1]
-        assert "DATA must be a file if several processes run" in ranks[0].stderr
+    ranks = run_ranks(2, "train", "-", "--target", "y", "--out", "m.fracdnn", cwd=place)
+    assert codes(ranks) == [1, 1]
+    assert "DATA must be a file if several processes run" in ranks[0].stderr
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate"])
-@pytest.mark.parametrize("other", ["table", "model"])
-def test_processes_that_see_another_table_or_model_are_refused(command, other, place, tmp_path):
+def test_processes_that_see_another_table_are_refused(place, tmp_path):
     folders = [tmp_path / "first", tmp_path / "second"]
-    for number, folder in enumerate(folders):
+    for folder in folders:
         folder.mkdir()
         write_parts(mixed(900), folder / "parts", "csv", 5)
-        name = "values" if other == "model" and number else "classes"
-        (folder / "model.fracdnn").write_bytes((place / f"{name}.fracdnn").read_bytes())
-    if other == "table":
-        (folders[1] / "parts" / "part-004.csv").unlink()
-    out = ["--out", "p.csv"] if command == "predict" else []
-    ranks = run_ranks(2, command, "model.fracdnn", "parts", *out, cwd=folders)
+    (folders[1] / "parts" / "part-004.csv").unlink()
+    ranks = run_ranks(2, "train", "parts", "--target", "y", "--out", "m.fracdnn", *SMALL, cwd=folders)
     assert codes(ranks) == [1, 1]
-    assert f"{other} must be the same on all 2 ranks, got other on rank 1 than on rank 0" in ranks[0].stderr
+    assert "table must be the same on all 2 ranks, got other on rank 1 than on rank 0" in ranks[0].stderr
     assert ranks[1].stderr == ""
-    assert not (folders[0] / "p.csv").exists()
+    assert not (folders[0] / "m.fracdnn").exists()
+
+
+def test_ctrl_c_on_a_process_that_waits_ends_all_alike(place, tmp_path):
+    """While the processes tell each other what they have read of a streamed table."""
+    options = ["--target", "y", "--memory-limit", "0", "--out", tmp_path / "m.fracdnn", *SMALL]
+    ranks = run_ranks(2, "train", "classes-csv", *options, cwd=place, moment="the summary of the table")
+    assert codes(ranks) == [130, 130], ranks[0].stderr + ranks[1].stderr
+    assert ranks[0].stderr.endswith("fracdnn: interrupted\n")
+    assert ranks[1].stderr == ""
+    assert not list(tmp_path.iterdir())
 
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
@@ -161,8 +84,8 @@ TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--max-
 def test_torchrun_leaves_the_options_of_documented_commands_to_fracdnn():
     pages = ["docs/scale.md", "src/fracdnn/cli/app.py", "src/fracdnn/cli/ranks.py"]
     text = "".join((Path(__file__).parents[2] / page).read_text(encoding="utf-8") for page in pages)
-    found = re.findall(r"torchrun (--.* fracdnn (?:train|predict) .*)", text.replace("\\\n", " "))
-    assert len(found) == 8
+    found = re.findall(r"torchrun (--.* fracdnn train .*)", text.replace("\\\n", " "))
+    assert len(found) == 7
     for command in found:
         words = command.rstrip('.`"').split()
         told = torchrun_options(words)

@@ -29,7 +29,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", disk], check=True)
 
 
-@pytest.mark.slow  # full disks are in `test_places.py`, and those of ranks in `test_ranks.py`
+@pytest.mark.slow  # full disks are in `test_places.py`
 def test_a_full_disk_is_one_line_and_torchrun_starts_nothing_again_in_earnest(small_disk, tmp_path):
     write_table(tmp_path)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "--max-restarts", "2"]

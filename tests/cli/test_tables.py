@@ -19,11 +19,11 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
-from fracdnn.cli.train import is_like_a_price
 from fracdnn.estimators.reliability import calibration_error
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
+from fracdnn.tabular.suspicions import is_like_a_price
 from tests.cli.commands import run
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 from tests.plain import PLAIN_OPTIONS
@@ -514,6 +514,15 @@ def test_tables_that_cannot_be_predicted(table, message, folder):
     assert done.returncode == 1
     assert message in done.stderr
     assert not (folder / "p.csv").exists()
+
+
+@pytest.mark.parametrize("command", [["evaluate", "iris/model.fracdnn"], ["report", "iris", "--data"]])
+def test_rows_without_a_target_count_in_the_number_of_a_row(command, folder):
+    rows = "1,2,3,4,clay,s,\n1,two,3,4,clay,s,setosa\n"
+    (folder / "gap.csv").write_text(",".join(iris().columns) + "\n" + rows, encoding="utf-8")
+    done = run(*command, "gap.csv", cwd=folder)
+    assert done.returncode == 1
+    assert "column 'sepal width' must hold numbers, got 'two' in row 2" in done.stderr
 
 
 def test_new_categories_are_predicted_and_counted(folder):

@@ -220,7 +220,8 @@ def test_a_stream_says_what_the_table_says(ending, tmp_path, monkeypatch):
     found = assert_as_in_memory(write(frame, tmp_path / f"t.{ending}"), frame)
     kinds = {column.name: getattr(column, "parts", ()) for column in found.encoding.columns}
     assert kinds == {"days": PARTS[:3], "strays": PARTS[:3], "times": ("days", "weekday", "hour"), "half": ()}
-    assert "warning: column 'strays': 8 cells that are no dates are taken as missing" in " ".join(found.notes)
+    notes = " ".join(found.summary.notes(found.every))
+    assert "warning: column 'strays': 8 cells that are no dates are taken as missing" in notes
 
 
 def test_a_stream_keeps_only_ends_and_sketches(tmp_path):

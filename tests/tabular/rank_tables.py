@@ -32,8 +32,8 @@ def said(found):
     target, scaling = found.target, found.standardization
     return {
         "columns": [asdict(column) for column in found.encoding.columns],
-        "notes": found.notes,
-        "left_out": found.left_out,
+        "notes": found.summary.notes(found.every),
+        "left_out": found.every.left_out,
         "scaling": (scaling.mean.tolist(), scaling.deviation.tolist()),
         "target": repr((target.digest(), target.least, target.most)),
         "sizes": found.sizes.tolist(),

@@ -32,11 +32,11 @@ def all_samples(samples):
 def assert_as_in_memory(source, table, target="y", **options):
     """The examined stream against `learned_from`, `Standardization.of` and the target of the whole table."""
     found = examine(TableStream.of(str(source), piece_rows=60), target, **options)
-    features, values, n_missing = split_target(table, target)
+    features, values, places = split_target(table, target)
     expected, notes = learned_from(features, categorical=options.get("categorical", ()))
     assert found.encoding.columns == expected.columns
-    assert found.notes == [note for note in notes if "warning" in note]
-    assert found.n_without_target == n_missing
+    assert found.summary.notes(found.every) == [note for note in notes if "warning" in note]
+    assert found.n_without_target == len(table) - len(places)
     X = inputs_of(expected, features)
     scaling = Standardization.of(torch.from_numpy(X))
     torch.testing.assert_close(found.standardization.mean, scaling.mean, rtol=1e-13, atol=1e-13)
@@ -136,13 +136,15 @@ def test_a_few_cells_among_numbers_that_are_none(numbers, strays, kind, comma, t
     if kind == "number":
         few = "a cell that is no number is" if len(strays) == 1 else f"{len(strays)} cells that are no numbers are"
         shown = ", ".join(repr(text) for text in sorted(set(strays)))
-        assert found.notes == [
+        assert found.summary.notes(found.every) == [
             f"warning: column 'a': {few} taken as missing, such as {shown}; "
             f"--categorical (in Python, the dtype category) takes all as categories"
         ]
     else:  # which is said where they are many
         mostly = [f"{numbers} of {numbers + len(strays):,} cells are numbers, but not"] if numbers > 20 else []
-        assert [text in note for text, note in zip(mostly, found.notes, strict=True)] == [True] * len(mostly)
+        assert [text in note for text, note in zip(mostly, found.summary.notes(found.every), strict=True)] == [
+            True
+        ] * len(mostly)
 
 
 def test_a_cell_that_is_no_number_only_in_rows_that_are_tested(tmp_path):
@@ -156,7 +158,7 @@ def test_a_cell_that_is_no_number_only_in_rows_that_are_tested(tmp_path):
     features = read_table(str(path)).drop("y")
     expected, notes = learned_from(features.filter(~is_tested), tested=features.filter(is_tested))
     assert found.encoding.columns == expected.columns
-    assert found.notes == [note for note in notes if "warning" in note]
+    assert found.summary.notes(found.every) == [note for note in notes if "warning" in note]
     assert found.encoding.columns[0].skips_text
     x, _ = all_samples(found.samples("test"))
     assert found.encoding.columns[0].median in x
@@ -284,6 +286,12 @@ def test_pieces_without_rows(tmp_path, small_pieces):
     found = assert_as_in_memory(path, read_table(str(path)))
     assert 0 in found.sizes.sum(1)[:-1]
     assert found.sizes.sum() == 900
+
+
+def test_parts_of_blank_lines_are_passed_over(tmp_path):
+    for number, rows in enumerate(["1,0\n2,1\n" * 50, "\n" * 30_000, "3,1\n4,0\n" * 50]):
+        (tmp_path / f"{number}.csv").write_text("a,y\n" + rows)
+    assert_as_in_memory(tmp_path, read_table(str(tmp_path)))
 
 
 def test_columns_that_look_like_ids(tmp_path, monkeypatch):

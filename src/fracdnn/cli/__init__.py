@@ -16,7 +16,7 @@ def main() -> None:
     if "--debug" in sys.argv:
         sys.argv.remove("--debug")
         os.environ["FRACDNN_DEBUG"] = "1"
-    if sys.argv[1:] == ["--version"]:  # at once: typer takes a quarter of a second
+    if sys.argv[1:2] == ["--version"]:  # at once: typer takes a quarter of a second
         print(f"fracdnn {__version__}")
         return
     if sys.argv[1:] == ["info", "--system"]:  # without any extra, too

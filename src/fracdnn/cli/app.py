@@ -13,14 +13,13 @@ import typer
 from typer.core import TyperCommand
 
 from fracdnn.cli import options
-from fracdnn.cli.messages import guarded, say
+from fracdnn.cli.messages import fail, guarded, mute, say
 from fracdnn.cli.places import MODEL, Places, check_model, check_predictions, check_writable
 from fracdnn.columns.words import check_columns, check_target_name
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.tabular.reading import check_sheet, check_there, files_of, read_parts
-from fracdnn.version import __version__
 
 app = typer.Typer(
     name="fracdnn",
@@ -52,23 +51,23 @@ def loaded(name: str, *, trains: bool = False) -> Any:
         return import_module(f"fracdnn.cli.{name}")
 
 
-def _check_files(model: Path, data: str | None = None) -> None:
-    """That they are there and a model, before anything is imported that takes time."""
+def _check_inputs(model: Path, data: str | None, encoding: str) -> None:
+    """Refuse what is no model or table before anything is imported that takes time."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        mute(os.environ.get("RANK") != "0")
+        fail("this command must run in one process, got several; start it without torchrun, for each part of the table")
     check_model(model)
     if data is not None:
         check_there(data)
-    if "WORLD_SIZE" not in os.environ:  # else the processes of torchrun find out together
-        loaded("model_info").read_model(model)
+    options.check_encoding(encoding)
+    loaded("model_info").read_model(model)
 
 
-@app.callback(invoke_without_command=True)
+@app.callback()
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"fracdnn {__version__}")
-        raise typer.Exit
+) -> None: ...  # `main` does both
 
 
 def _train(
@@ -164,7 +163,6 @@ def predict(
     ] = None,
     encoding: options.Encoding = options.ENCODING,
     sheet: options.Sheet = None,
-    timeout: options.Timeout = options.TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
     """Predict for each row of a table: the class with the probability of every class, or the value.
@@ -176,12 +174,11 @@ def predict(
       fracdnn predict model.fracdnn new.csv --out predictions.csv --id sample --interval 0.9
       zcat new.csv.gz | fracdnn predict model.fracdnn - > predictions.csv
     """  # noqa: D301
-    _check_files(model, data)
+    _check_inputs(model, data, encoding)
     check_predictions(out, model, data)
     if interval is not None and not 0 < interval < 1:
         raise InvalidArgumentError(f"interval must hold numbers between 0 and 1, got {interval:g}; such as 0.9")
-    reading = loaded("predict").Reading(model, data, encoding, sheet, timeout)
-    loaded("predict").predict(reading, out, keep or [], interval)
+    loaded("predict").predict(model, (data, encoding, sheet), out, keep or [], interval)
 
 
 @app.command()
@@ -191,7 +188,6 @@ def evaluate(
     data: Data,
     encoding: options.Encoding = options.ENCODING,
     sheet: options.Sheet = None,
-    timeout: options.Timeout = options.TIMEOUT,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -199,9 +195,8 @@ def evaluate(
 
     Example: fracdnn evaluate model.fracdnn test.csv --json
     """
-    _check_files(model, data)
-    reading = loaded("predict").Reading(model, data, encoding, sheet, timeout)
-    loaded("predict").evaluate(reading, as_json=as_json)
+    _check_inputs(model, data, encoding)
+    loaded("predict").evaluate(model, (data, encoding, sheet), as_json=as_json)
 
 
 @app.command()
@@ -249,7 +244,7 @@ def report(
       fracdnn report model.fracdnn --data test.csv --out report.html
     """  # noqa: D301
     import_module("fracdnn.report")  # which takes no time, and says what is missing
-    _check_files(run / MODEL if run.is_dir() else run, data)
+    _check_inputs(run / MODEL if run.is_dir() else run, data, encoding)
     check_writable("--out", out)
     loaded("predict").report(run, out, data=data, encoding=encoding, sheet=sheet)
 

@@ -11,11 +11,9 @@ import numpy as np
 from scipy.stats import entropy
 
 from fracdnn.columns.summaries import Moments, Sums
-from fracdnn.columns.tree import Tree, shared
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.ids import row_hashes
 from fracdnn.tabular.model import TableModel
-from fracdnn.training import together
 
 # Hashes of rows learned from that a model's file holds: the smallest ones, which are as good as drawn at random.
 _MOST_HASHES = 4096
@@ -107,12 +105,6 @@ def scores_of(model: TableModel, parts: Iterable[tuple[Any, np.ndarray]] = ()) -
         counts = np.zeros((len(model.estimator.classes_),) * 2, dtype=np.int64)
         found = ClassScores(counts, 0.0, Reliability.of(np.empty((0, 1)), np.empty(0)))
     return reduce(Sums.merged, (found.of(model.estimator, *part) for part in parts), found)
-
-
-def over_ranks(mine: Scores) -> Scores:
-    tree = Tree[Scores]()
-    tree.add_part(together.rank(), mine)
-    return shared(tree).root()
 
 
 def by_class(counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -35,8 +35,9 @@ def info(path: Path, *, as_json: bool) -> None:
     require("sklearn")  # as everything else that takes a model does
     file = read_model(path)
     with checked(path, "model"):
-        details, history, order = file["table"]["details"], file["history"], file["network"]["options"]["order"]
-        if file["network"]["options"]["learn_order"]:  # the mean of all members, which the training told
+        details, history, network = file["table"]["details"], file["history"], file["network"]["options"]
+        order = network["order"]
+        if network["learn_order"]:  # the mean of all members, which the training told
             order = (details.get("summary") or {}).get("order")
         if order is None:
             from fracdnn.tabular import load
@@ -47,14 +48,13 @@ def info(path: Path, *, as_json: bool) -> None:
             "target": file["table"]["target"],
             "classes": file["classes"]["values"] if "classes" in file else None,
             "columns": file["encoding"],
-            "network": {**file["network"]["options"], "order": order},
+            "network": {**network, "order": order},
             "members": 1 + len(file["members"]),
             "temperature": file["temperature"],
             "training": {"iterations": len(history["records"]), "loss": file["loss"], "status": history["status"]},
             "details": {name: value for name, value in details.items() if name != "rows_learned"},
         }
-        columns = [from_document(column) for column in file["encoding"]]
-        lines = _lines(document)
+        columns, lines = [from_document(column) for column in file["encoding"]], _lines(document)
     if as_json:
         typer.echo(json.dumps(document))
         return
@@ -67,24 +67,22 @@ def _lines(document: dict[str, Any]) -> dict[str, str]:
     from fracdnn.report.texts import SCORES, number
 
     network, training, details = document["network"], document["training"], document["details"]
+    scores = details.get("summary") or {}
+    width, learned = network["width"] or network["n_features"], " (learned)" if network["learn_order"] else ""
     lines = {
         "model": f"{document['estimator']} for {document['target']!r}",
-        "network": f"{network['n_layers']} layers of width {network['width'] or network['n_features']}, "
-        f"{network['activation']}",
+        "network": f"{network['n_layers']} layers of width {width}, {network['activation']}",
         "members": str(document["members"]),
-        "order": f"{network['order']:g}" + (" (learned)" if network["learn_order"] else ""),
+        "order": f"{network['order']:g}{learned}",
         "training": f"{training['iterations']} iterations, loss {number(training['loss'])}; {training['status']}",
+        "temperature": "" if document["temperature"] is None else number(document["temperature"]),
+        "classes": listed([str(name) for name in document["classes"] or ()]),
     }
-    if document["temperature"] is not None:
-        lines["temperature"] = number(document["temperature"])
-    if document["classes"] is not None:
-        lines["classes"] = listed([str(name) for name in document["classes"]])
     for part in ("training", "test"):
-        found = (details.get("summary") or {}).get(part)
-        if found:
-            lines[f"{part} rows"] = ", ".join(f"{SCORES[name]} {number(value)}" for name, value in found.items())
+        found = (scores.get(part) or {}).items()
+        lines[f"{part} rows"] = ", ".join(f"{SCORES[name]} {number(value)}" for name, value in found)
     lines["versions"] = ", ".join(f"{name} {version}" for name, version in details.get("versions", {}).items())
-    return lines
+    return {name: text for name, text in lines.items() if text}
 
 
 def _column_values(column: Column) -> str:

@@ -76,7 +76,6 @@ class Settings:
 
 Encoding = Annotated[str, typer.Option(help=Settings._parameter_meanings["encoding"])]
 Sheet = Annotated[str | None, typer.Option(help=Settings._parameter_meanings["sheet"])]
-Timeout = Annotated[float, typer.Option(help=Settings._parameter_meanings["timeout"])]
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
@@ -185,8 +184,13 @@ def settings_of(given: dict[str, Any]) -> Settings:
     with _as_errors_of("--memory-limit"):
         bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
     check_encoding(settings.encoding)
+    # Of both estimators: the task is not known yet.
+    checked: list[Any] = [settings]
+    for kind in _DECLARED[1:]:
+        checked.append(kind(**{name: value for name, value in parameters.items() if name in kind._parameter_rules}))
     with _as_errors_of(None):
-        SharedParameters._check_parameters(settings)  # type: ignore[arg-type]
+        for each in checked:
+            SharedParameters._check_parameters(each)
     device = str(settings.parameters.get("device", "auto"))
     if device not in ("auto", "cpu"):  # of others torch knows, which takes seconds to import
         with interrupt_afterwards():
@@ -196,11 +200,6 @@ def settings_of(given: dict[str, Any]) -> Settings:
         except (RuntimeError, AssertionError):
             rule = f"must be auto, cpu or a device that torch finds here, such as cuda, got {device!r}"
             raise typer.BadParameter(rule, param_hint="--device") from None
-    # Of both estimators: the task is not known yet.
-    for kind in _DECLARED[1:]:
-        known = {name: value for name, value in settings.parameters.items() if name in kind._parameter_rules}
-        with _as_errors_of(None):
-            SharedParameters._check_parameters(kind(**known))
     return settings
 
 

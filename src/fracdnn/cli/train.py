@@ -1,6 +1,9 @@
 """`fracdnn train`: from a table to a model file."""
 
 import hashlib
+import os
+import re
+import secrets
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,13 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 import typer
+from rich.filesize import decimal
 
-from fracdnn.cli import runs, streamed_table
+from fracdnn.cli import runs
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import Scores, hashes_text, rows_seen, scores_of
-from fracdnn.cli.options import Settings
+from fracdnn.cli.options import Settings, bytes_of
 from fracdnn.cli.places import METRICS, Places
-from fracdnn.cli.ranks import process_group
+from fracdnn.cli.ranks import process_group, processes_here
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
@@ -25,17 +29,21 @@ from fracdnn.columns.column import Unused
 from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
+from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
 from fracdnn.columns.words import alike, check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.report.subject import subject_of
 from fracdnn.report.trust import headline
-from fracdnn.tabular.ids import Numbering, like_ids, without_ids
+from fracdnn.tabular.examination import Division, ExaminedTable, Findings, examine, holds_out
+from fracdnn.tabular.ids import Numbering, without_ids
 from fracdnn.tabular.model import TableModel, split_target, target_column, true_answers
+from fracdnn.tabular.reading import files_of as files_of_table
 from fracdnn.tabular.reading import read_table, sheets_of
-from fracdnn.tabular.suspicions import missing_codes, repeated_rows, telling_columns
-from fracdnn.tabular.targets import Target, TargetSummary, check_every_class
+from fracdnn.tabular.streaming import TableStream, memory_for
+from fracdnn.tabular.suspicions import is_like_a_price, missing_codes, repeated_rows, telling_columns
+from fracdnn.tabular.targets import TargetSummary, check_every_class
 from fracdnn.training import together
 from fracdnn.training.progress import metrics_to
 from fracdnn.version import versions
@@ -44,29 +52,25 @@ from fracdnn.version import versions
 _TOLD_BEFORE = "The number of unique classes is greater than"
 # At most this many iterations are lost, and a training writes some twenty checkpoints.
 MOST_BETWEEN, SHARE = 50, 20
-# For remarks on few rows or classes, numbers that look like ids, and prices.
+# For remarks on few rows or classes.
 FEW_ROWS, FEW_OF_CLASS = 20, 5
 MOST_NAMED = 6
-# A target is like a price where its largest part is this many times its smallest, and its logarithm far less skewed.
-_SPAN, _PARTS, _LESS = 10.0, (0.05, 0.95), 0.5
+# Parameters that streamed tables do without, and values that ask for nothing else.
+UNUSED = {"n_members": ("auto", 1), "n_bins": ("auto", 0), "outlier_limit": (None,)}
 
 
-@dataclass
-class _WholeTable:
-    """A table in memory, as `StreamedTable` is one on disk; `rows` are features and targets by what they are for."""
+@dataclass(frozen=True, kw_only=True)
+class _WholeTable(Findings):
+    """A table in memory, as `ExaminedTable` is one on disk; `rows` are features and targets by what they are for."""
 
-    target: Target
-    n_without_target: int
-    encoding: Encoding
-    left_out: dict[str, str]
-    columns: list[dict[str, str]]
-    notes: list[str]
-    ids: list[str]
     rows: dict[str, tuple[Encoded, np.ndarray]]
     held_out: "pl.DataFrame"
 
     def n_rows(self, role: str) -> int:
         return len(self.rows[role][1]) if role in self.rows else 0
+
+    def shared(self, role: str) -> list[tuple[Encoded, np.ndarray]]:
+        return [self.rows[role]] if together.is_first() else []
 
     def fit(self, estimator: Any) -> None:
         """Each process with its share of the rows of a table that all have read."""
@@ -77,9 +81,15 @@ class _WholeTable:
         begin, end = (rank * len(y) // together.count() for rank in (together.rank(), together.rank() + 1))
         estimator.fit(X[begin:end], y[begin:end])
 
-    def scores(self, model: TableModel, role: str) -> Scores | None:
-        """On the first process, which alone tells of them."""
-        return scores_of(model, [self.rows[role]]) if together.is_first() and self.n_rows(role) else None
+
+def _scores(table: Any, model: TableModel, role: str) -> Scores | None:
+    """Of all rows with this role, of which each rank looks at some."""
+    if not table.n_rows(role):
+        return None
+    tree = Tree[Scores]()
+    with together.joint("predicting"):
+        tree.add_part(together.rank(), scores_of(model, table.shared(role)))
+    return shared(tree).root()
 
 
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
@@ -137,12 +147,12 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     with together.joint("looking at the table"):
         if together.is_first():
             runs.check_checkpoint(checkpoint, resume=resumes, start_over=settings.start_over)
-        is_too_large = streamed_table.is_too_large(source, settings.memory_limit)
+        is_too_large = _is_too_large(source, settings.memory_limit)
         if not together.is_alone() and settings.search:
             fail("--search must run in one process, got several; search first, then pass the settings that it found")
     together.check_same(options=repr((vars(settings), places)))
     is_streamed = bool(together.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-    table: Any = (streamed_table.examined if is_streamed else _whole_table)(source, settings)
+    table: Any = (_streamed_table if is_streamed else _whole_table)(source, settings)
     target, run, trials, search_cut_short = table.target, places.run, None, False
     n_learned = table.n_rows("training") + table.n_rows("validation")
     if table.n_without_target:
@@ -153,11 +163,14 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     rows_learned = "" if is_streamed else hashes_text(table.rows["training"][0].inputs)
     suspicions = [] if is_streamed else _suspicions(table, rows_learned)
     remarks = [*on_table(table, n_learned, settings.test_fraction), *(f"warning: {each}" for each in suspicions)]
-    columns = _say_columns(table.columns, [*table.notes, *remarks], settings)
+    columns = _say_columns(table, remarks, settings)
     with together.joint("looking at the settings"):
         estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
         if is_streamed:
-            streamed_table.say_unused(settings.parameters)
+            given = settings.parameters
+            for name in (name for name, same in UNUSED.items() if given.get(name, same[0]) not in same):
+                flag = f"--{name.replace('_', '-')} {given[name]:g}"
+                say(f"{flag} is not used: training on a streamed table uses one network, without bins, and all values")
     if settings.search:
         fixed = list(settings.parameters)
         trials, search_cut_short = search(estimator, *table.rows["training"], fixed=fixed, jobs=settings.jobs)
@@ -165,7 +178,7 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     with metrics_to(run and run / METRICS):
         _fit(estimator, lambda: table.fit(estimator), n_learned, table.encoding)
     dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
-    details = {"left_out": dropped | table.left_out, "columns": columns, "decimal": target.decimal}
+    details = {"left_out": dropped | table.every.left_out, "columns": columns, "decimal": target.decimal}
     details["suspicions"] = suspicions
     model = TableModel(estimator, target.name, details)
     if not is_streamed:
@@ -176,9 +189,9 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
             clipped = f"clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"
             say(f"{far} of {len(y):,} training rows, where it is {clipped}")
         details["rows_learned"] = rows_learned
-    found, tested = (table.scores(model, role) for role in ("training", "test"))
-    if found is not None:  # as on the first process
-        details |= {"summary": _summary(model, list(table.left_out), found, tested, trials), "versions": versions()}
+    found, tested = (_scores(table, model, role) for role in ("training", "test"))
+    if found is not None:
+        details |= {"summary": _summary(model, table, found, tested, trials), "versions": versions()}
     return model, table.held_out, search_cut_short
 
 
@@ -199,29 +212,71 @@ def _whole_table(source: str, settings: Settings) -> _WholeTable:
     if settings.sheet is None and source.lower().endswith(".xlsx") and len(sheets := sheets_of(source)) > 1:
         say(f"reading the sheet {quoted(sheets[0])} of {listed(sheets)}; --sheet NAME reads another")
     check_columns((*settings.drop, *asked), whole.columns)
-    rest, values, n_missing = split_target(whole.drop(settings.drop), settings.target)
-    found = TargetSummary.of(values, np.ones(len(values), dtype=bool), most_labels=len(values))
-    target = found.target(settings.target, settings.task, settings.decimal)
+    rest, values, places = split_target(whole.drop(settings.drop), settings.target)
+    about_target = TargetSummary.of(values, np.ones(len(values), dtype=bool), most_labels=len(values))
+    target = about_target.target(settings.target, settings.task, settings.decimal)
     y, features = target.values(values), with_categories(rest, settings.categorical)
     train_rows, test_rows = _split(y, target.task, settings)
     if target.classes is not None:
         target = replace(target, counts=np.unique(y[train_rows], return_counts=True)[1])
-    rows = target_column(whole, settings.target).is_not_null().arg_true().to_numpy() + 1
     summary = summary_of(features, np.isin(np.arange(len(y)), train_rows).astype(float))
-    encoding = summary.encoding(features.schema, settings.decimal)
     numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
-    encoding = with_inputs(without_ids(encoding, numberings))
-    notes = summary.notes(encoding) + (on_target(target.name, y[train_rows]) if target.classes is None else [])
-    used, left_out = encoding.used(), encoding.left_out
-    X = Encoded(used(features.select(used.names), lambda row: f"row {rows[row]}"), used)
-    about = (describe_columns(summary, encoding), notes, like_ids(encoding, numberings))
-    parts = {"training": (X[train_rows], y[train_rows]), "test": (X[test_rows], y[test_rows])}
-    frame = whole.filter(target_column(whole, target.name).is_not_null())
-    return _WholeTable(target, n_missing, used, left_out, *about, parts, frame[test_rows])
+    encoding = with_inputs(without_ids(summary.encoding(features.schema, settings.decimal), numberings))
+    used = encoding.used()
+    X = Encoded(used(features.select(used.names), lambda row: f"row {places[row] + 1}"), used)
+    return _WholeTable(
+        target=target,
+        summary=summary,
+        every=encoding,
+        numberings=numberings,
+        n_without_target=whole.height - len(places),
+        rows={"training": (X[train_rows], y[train_rows]), "test": (X[test_rows], y[test_rows])},
+        held_out=whole[places[test_rows]],
+    )
+
+
+def _is_too_large(source: str, limit: str | None) -> bool:
+    """Whether a table has to be streamed: it would take more than the limit, by default half of what is free, of which
+    each process on this machine has its share.
+    """
+    if source == "-" or not all(Path(file).exists() for file in files_of_table(source)):
+        return False
+    table = Path("/proc/meminfo")  # what new processes can have without swapping
+    found = re.search(r"MemAvailable:\s+(\d+) kB", table.read_text()) if table.exists() else None
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = (1024 * int(found[1]) if found else pages // 2) // (2 * processes_here())
+    needed, most = memory_for(source), free if limit is None else bytes_of(limit)
+    if needed > most:
+        taken = f"would take about {decimal(needed)} in memory, more than {decimal(most)} (--memory-limit)"
+        say(f"streaming: {source} {taken}")
+    return needed > most
+
+
+def _streamed_table(source: str, settings: Settings) -> ExaminedTable:
+    with together.joint("looking at the table"):
+        if settings.search:
+            fail("--search needs the table in memory, but it is streamed; leave it out, or raise --memory-limit")
+        stream = TableStream.of(source, encoding=settings.encoding)
+    parameters = FractionalClassifier().get_params() | settings.parameters
+    seed = settings.parameters.get("random_state", 0)
+    if seed is None:
+        seed = together.from_rank(0, secrets.randbits(32), "the seed of what is held out")
+    validation = parameters["validation_fraction"] if holds_out(parameters["early_stopping"]) else 0.0
+    division = Division(test=settings.test_fraction, validation=float(validation), seed=int(seed))
+    return examine(
+        stream,
+        settings.target,
+        task=settings.task,
+        drop=settings.drop,
+        categorical=settings.categorical,
+        keep=settings.keep,
+        division=division,
+        decimal=settings.decimal,
+    )
 
 
 def _summary(
-    model: TableModel, left_out: list[str], found: Scores, tested: Scores | None, trials: list[Trial] | None
+    model: TableModel, table: Findings, found: Scores, tested: Scores | None, trials: list[Trial] | None
 ) -> dict[str, Any]:
     """What is told of a model: its scores on the rows learned from and tested, and what they compare with."""
     estimator = model.estimator
@@ -231,7 +286,7 @@ def _summary(
         "training": found.results(),
         "test": tested.results() if tested else None,
         "baseline": (tested or found).baseline(estimator),
-        "left_out": left_out,
+        "left_out": list(table.every.left_out),
         "order": estimator.order_,
         "order_learned": bool(estimator.learn_order),
         "iterations": estimator.n_iter_,
@@ -240,11 +295,13 @@ def _summary(
     }
 
 
-def _say_columns(columns: list[dict[str, str]], notes: list[str], settings: Settings) -> list[dict[str, str]]:
+def _say_columns(table: Findings, remarks: list[str], settings: Settings) -> list[dict[str, str]]:
     """What was understood of the table, with the columns that the user leaves out, and notes on it."""
     dropped = ((name, Unused.kind, "", "", "it was dropped (--drop)") for name in settings.drop)
-    columns = columns + [dict(zip(HEADINGS, cells, strict=True)) for cells in dropped]
-    for text in ("\n".join(["how each column is used:", *as_lines(columns)]), *notes):
+    columns = describe_columns(table.summary, table.every)
+    columns += [dict(zip(HEADINGS, cells, strict=True)) for cells in dropped]
+    lines = "\n".join(["how each column is used:", *as_lines(columns)])
+    for text in (lines, *table.summary.notes(table.every), *remarks):
         say(text)
     return columns
 
@@ -297,20 +354,29 @@ def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encod
 
 
 def on_table(table: Any, n_learned: int, test_fraction: float) -> list[str]:
-    """On few rows, ids, and classes: many of them, rare ones, and names that look alike."""
-    found, target, ids = [], table.target, table.ids
+    """On few rows, ids, the values of a target, and classes: many of them, rare ones, and names that look alike."""
+    found, target = [], table.target
     names, counts = (np.empty(0, dtype=int), ()) if target.classes is None else (target.classes, target.counts)
     if n_learned < FEW_ROWS:
         found.append(f"warning: only {count(n_learned, 'training row')}: results will be unreliable")
     if test_fraction and not table.n_rows("test"):
         found.append("warning: no rows are held out to test the model, so its quality on new rows is unknown")
+    y = table.rows["training"][1] if isinstance(table, _WholeTable) else np.empty(0)
+    if target.classes is None and len(y) > 1 and not np.ptp(y):
+        found.append(f"warning: {quoted(target.name)} is {y[0]:g} in every training row: there is nothing to learn")
+    if target.classes is None and is_like_a_price(y):
+        found.append(
+            f"{quoted(target.name)} spans orders of magnitude, so its largest values dominate the errors; if relative "
+            f"errors matter, add a column with its logarithm, pass that as --target, and leave this one out: "
+            f"--drop {quoted(target.name)}"
+        )
     if len(names) > n_learned / 2:
         many = f"{len(names):,} classes in {n_learned:,} rows"
         found.append(f"warning: {many}; to predict a number, pass --task regression")
-    if ids and n_learned >= FEW_ROWS:
-        drop = " ".join(f"--drop {quoted(name)}" for name in ids[:3])
+    if table.ids and n_learned >= FEW_ROWS:
+        drop = " ".join(f"--drop {quoted(name)}" for name in table.ids[:3])
         why = "holds a different whole number in each row"
-        found.append(f"{listed(ids)} {why}; if that is an id, leave it out: {drop}")
+        found.append(f"{listed(table.ids)} {why}; if that is an id, leave it out: {drop}")
     rare = [f"{str(name)!r} ({n:.0f})" for name, n in zip(names, counts, strict=True) if n < FEW_OF_CLASS]
     if rare:
         more = f" and {len(rare) - MOST_NAMED} more" if len(rare) > MOST_NAMED else ""
@@ -320,28 +386,3 @@ def on_table(table: Any, n_learned: int, test_fraction: float) -> list[str]:
     for group in alike(list(map(str, names))) if names.dtype.kind == "U" else ():
         found.append(f"warning: the classes {listed(group)} look alike; if they mean the same, give them one name")
     return found
-
-
-def on_target(name: str, y: np.ndarray) -> list[str]:
-    if len(y) > 1 and not np.ptp(y):
-        return [f"warning: {quoted(name)} is {y[0]:g} in every training row: there is nothing to learn"]
-    if not is_like_a_price(y):
-        return []
-    return [
-        f"{quoted(name)} spans orders of magnitude, so its largest values dominate the errors; if relative errors "
-        f"matter, add a column with its logarithm, pass that as --target, and leave this one out: --drop {quoted(name)}"
-    ]
-
-
-def is_like_a_price(y: np.ndarray) -> bool:
-    """Whether positive numbers spread over orders of magnitude, evenly in their logarithm."""
-    if len(y) < FEW_ROWS or not (y > 0).all():
-        return False
-    shares = y / y.max()
-    low, high = np.quantile(shares, _PARTS)
-    return bool(high > _SPAN * low) and _lopsided(np.log(y)) < _LESS * _lopsided(shares)
-
-
-def _lopsided(values: np.ndarray) -> float:
-    """How far the mean lies from the median, in deviations: at most 1."""
-    return float(abs(values.mean() - np.median(values)) / values.std())

@@ -4,7 +4,8 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,10 @@ from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums
 from fracdnn.columns.summary import ColumnSummary
 from fracdnn.columns.tree import Tree, shared
-from fracdnn.columns.understood import describe_columns
 from fracdnn.columns.words import check_columns, check_target_name
+from fracdnn.estimators.streamed_fit import fit_classifier, fit_regressor
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.ids import Numbering, like_ids, without_ids
+from fracdnn.tabular.ids import Numbering, without_ids
 from fracdnn.tabular.model import no_values, target_column
 from fracdnn.tabular.reading import read_parts
 from fracdnn.tabular.streaming import Piece, TableStream, read_piece
@@ -27,6 +28,8 @@ from fracdnn.training import Samples, Standardization, together
 from fracdnn.training.samples import Chunk
 
 ROLES = ("training", "validation", "test")
+# Of the rows held out, a run keeps this many for its report.
+MOST_HELD_OUT = 100_000
 
 
 @dataclass(frozen=True)
@@ -46,21 +49,38 @@ class Division:
         return np.searchsorted([test * (1.0 - self.validation), test], drawn, side="right")
 
 
-@dataclass(frozen=True)
-class ExaminedTable:
-    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows, `ids` may be ids."""
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What is to be learned from a table, and what becomes of each of its columns."""
+
+    target: Target
+    summary: TableSummary
+    every: Encoding
+    numberings: dict[str, Numbering | None]
+    n_without_target: int
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """Of the columns in use."""
+        return self.every.used()
+
+    @property
+    def ids(self) -> list[str]:
+        """Columns in use with a different whole number in each row, as far as that is known: they rise or fall from row
+        to row, or there are no more of them than `Numbering` keeps.
+        """
+        found = {name: self.numberings.get(name) for name in self.encoding.names}
+        return [name for name, each in found.items() if each and each.differs_in_each_row]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExaminedTable(Findings):
+    """A stream and what one pass over it has found; `sizes` [pieces, roles] are numbers of rows."""
 
     stream: TableStream
     division: Division
-    target: Target
-    encoding: Encoding
-    left_out: dict[str, str]
-    columns: list[dict[str, str]]
-    notes: list[str]
-    ids: list[str]
     standardization: Standardization
     sizes: np.ndarray
-    n_without_target: int
     digest: str
 
     def n_rows(self, role: str) -> int:
@@ -87,6 +107,40 @@ class ExaminedTable:
                 found = frame.filter(mine)
                 inputs = self.encoding(found.select(self.encoding.names))
                 yield found, Encoded(inputs, self.encoding), self.target.values(target.filter(mine))
+
+    def shared(self, role: str) -> Iterator[tuple[Encoded, np.ndarray]]:
+        """Features and labels or values of the rows to test, or to learn from or stop early by: this rank's share."""
+        for place in range(together.rank(), len(self.stream.pieces), together.count()):
+            for each in ("training", "validation") if role == "training" else (role,):
+                yield from (part[1:] for part in self.parts(place, each))
+
+    def fit(self, estimator: Any) -> None:
+        samples, target = self.samples("training"), self.target
+        validation = self.samples("validation") if self.n_rows("validation") else None
+        if validation is None and holds_out(estimator.early_stopping):
+            raise TableError("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
+        others = (self.standardization, validation, self.encoding)
+        if target.classes is not None:
+            fit_classifier(estimator, samples, target.classes, target.counts, *others)
+        elif target.scale is not None:
+            fit_regressor(estimator, samples, target.scale, *others)
+
+    @property
+    @together.joint("reading the rows held out")
+    def held_out(self) -> "pl.DataFrame":
+        """The first rows that were held out, at most `MOST_HELD_OUT`, as they are in the table; on the first rank."""
+        names, frames, n = list(self.stream.schema), [], 0  # parts may have columns in another order
+        most = MOST_HELD_OUT if together.is_first() else 0
+        for place in range(len(self.stream.pieces)):
+            for frame, _, _ in self.parts(place, "test", whole=True) if n < most else ():
+                frames.append(frame.select(names)[: most - n])
+                n += frames[-1].height
+        return pl.concat(frames) if frames else pl.DataFrame(schema=self.stream.schema)
+
+
+def holds_out(early_stopping: bool | str) -> bool:
+    """Only on request: "auto" trains on all rows of a streamed table."""
+    return early_stopping != "auto" and bool(early_stopping)
 
 
 @dataclass(frozen=True)
@@ -132,9 +186,14 @@ def examine(
     check_columns((*drop, *categorical, *keep), list(stream.schema))
     check_target_name(target, [name for name in stream.schema if name not in drop])
     nothing = with_categories(pl.DataFrame(schema=stream.schema), categorical).drop(target, *drop)
-    summary, counts = _read(stream, _Reader(stream, target, nothing.columns, categorical, division))
-    sizes = counts[:, : len(ROLES)]
-    _check_rows(stream, sizes, counts.sum(1), target)
+    summary = _Reader(stream, target, nothing.columns, categorical, division).whole()
+    sizes = summary.counts[:, : len(ROLES)]
+    if not sizes.sum():
+        raise no_values(target)
+    if not sizes[:, ROLES.index("training")].sum():
+        raise TableError(
+            f"{stream.source} must leave rows to learn from, got none of {int(sizes.sum())}; hold out a smaller share"
+        )
     found = summary.target.target(target, task, decimal)
     numberings = dict(zip(nothing.columns, summary.numberings, strict=True))
     numberings |= dict.fromkeys((*keep, *categorical))
@@ -145,23 +204,24 @@ def examine(
     content = f"{found.digest()} {sizes.tolist()} {division}".encode()
     content += b"".join(column.digest() for column in summary.table.columns)
     return ExaminedTable(
-        stream,
-        division,
-        found,
-        encoding.used(),
-        encoding.left_out,
-        describe_columns(summary.table, encoding),
-        summary.table.notes(encoding),
-        like_ids(encoding, numberings),
-        summary.table.standardization(encoding),
-        sizes,
-        int(counts[:, len(ROLES)].sum()),
-        hashlib.sha256(content).hexdigest(),
+        target=found,
+        summary=summary.table,
+        every=encoding,
+        numberings=numberings,
+        n_without_target=int(summary.counts[:, len(ROLES)].sum()),
+        stream=stream,
+        division=division,
+        standardization=summary.table.standardization(encoding),
+        sizes=sizes,
+        digest=hashlib.sha256(content).hexdigest(),
     )
 
 
 @dataclass(frozen=True)
 class _Summary(Sums):
+    """What is kept of rows, and of each piece their numbers [pieces, roles and rows without a target]."""
+
+    counts: np.ndarray
     table: TableSummary
     target: TargetSummary
     numberings: tuple[Numbering | None, ...]
@@ -178,75 +238,50 @@ class _Reader:
     division: Division
     before: _Summary | None = None
 
-    def read(self, piece: Piece) -> tuple[_Summary, np.ndarray]:
-        """Of a piece, and its numbers of rows: of each role, and without a target."""
+    def whole(self) -> _Summary:
+        """Of all pieces, of which each process reads a range."""
+        n, tree = len(self.stream.pieces), Tree[_Summary]()
+        begin, end = (rank * n // together.count() for rank in (together.rank(), together.rank() + 1))
+        with together.interrupts_noted():
+            # After each piece all are told of an error or of Ctrl-C, so that nobody reads on for nothing.
+            for place in range(begin, begin + math.ceil(n / together.count())):
+                with together.joint("reading the table"):
+                    if place < end:
+                        tree.add_part(place, self._of_piece(self.stream.pieces[place]))
+            found = shared(tree).root()
+            together.settle("reading the table")
+        return found
+
+    def _of_piece(self, piece: Piece) -> _Summary:
         tree, generator = Tree[_Summary](), self.division.generator(piece)
-        counts = np.zeros(len(ROLES) + 1, dtype=np.int64)
-        for number, frame in enumerate(chain(read_piece(piece), [pl.DataFrame(schema=self.stream.schema)])):
-            if number and not frame.height:
-                break  # it only stands in for a piece without rows
+        for number, frame in enumerate(read_piece(piece)):
             roles = self.division.roles(generator, frame.height)
             target = target_column(frame, self.target)
             known = target.is_not_null()
             roles[~known.to_numpy()] = len(ROLES)
-            counts += np.bincount(roles, minlength=len(counts))
+            counts = np.zeros((len(self.stream.pieces), len(ROLES) + 1), dtype=np.int64)
+            counts[piece.number] = np.bincount(roles, minlength=len(ROLES) + 1)
             learned = roles[known.to_numpy()] < ROLES.index("test")
-            self.before = self._summary(frame, known, target.filter(known), learned)
+            rows, weight = with_categories(frame.filter(known), self.categorical), np.ones(learned.sum())
+            columns, numberings, before = [], [], self.before
+            for place, name in enumerate(self.features):
+                earlier = before.table.columns[place] if before else None
+                columns.append(ColumnSummary.of(rows[name], learned, weight, before=earlier))
+                may_be = before is None or before.numberings[place] is not None
+                numberings.append(Numbering.of(frame[name]) if may_be else None)
+            about = TargetSummary.of(target.filter(known), learned, before=before.target if before else None)
+            self.before = _Summary(counts, TableSummary(tuple(columns)), about, tuple(numberings))
             tree.add_part(number, self.before)
-        return tree.root(), counts
-
-    def _summary(self, frame: "pl.DataFrame", known: "pl.Series", target: "pl.Series", learned: np.ndarray) -> _Summary:
-        """Of rows with a `known` target; numberings are of all rows."""
-        rows, weight = with_categories(frame.filter(known), self.categorical), np.ones(learned.sum())
-        columns, numberings = [], []
-        for place, name in enumerate(self.features):
-            earlier = self.before and self.before.table.columns[place]
-            columns.append(ColumnSummary.of(rows[name], learned, weight, before=earlier or None))
-            may_be = self.before is None or self.before.numberings[place] is not None
-            numberings.append(Numbering.of(frame[name]) if may_be else None)
-        about = TargetSummary.of(target, learned, before=self.before.target if self.before else None)
-        return _Summary(TableSummary(tuple(columns)), about, tuple(numberings))
-
-
-def _read(stream: TableStream, reader: _Reader) -> tuple[_Summary, np.ndarray]:
-    """Of the whole table, and of each piece its numbers of rows."""
-    n, tree = len(stream.pieces), Tree[_Summary]()
-    counts = np.zeros((n, len(ROLES) + 1), dtype=np.int64)
-    begin, end = (rank * n // together.count() for rank in (together.rank(), together.rank() + 1))
-    with together.interrupts_noted():
-        # After each piece all are told of an error or of Ctrl-C, so that nobody reads on for nothing.
-        for place in range(begin, begin + math.ceil(n / together.count())):
-            with together.joint("reading the table"):
-                if place < end:
-                    summary, counts[place] = reader.read(stream.pieces[place])
-                    tree.add_part(place, summary)
-        whole = shared(tree)
-        counts = together.total(torch.from_numpy(counts), "the number of rows").numpy()
-        together.settle("reading the table")
-    return whole.root(), counts
+        return tree.root()
 
 
 def _refuse_cells(stream: TableStream, encoding: Encoding, target: str) -> None:
     """Raise for the first cell that the encoding does not take, which is looked for in a second pass."""
     for file in stream.files:
         before = 1
-        for frame in read_parts(file.path, encoding=file.encoding, sheet=file.sheet):
+        for frame in read_parts(file.path, encoding=file.encoding):
             known = target_column(frame, target).is_not_null()
             rows = before + known.arg_true().to_numpy()
             cells, path = frame.filter(known).select(encoding.names), file.path
             encoding(cells, lambda row, rows=rows, path=path: f"row {rows[row]} of {path}")  # type: ignore[misc]
             before += frame.height
-
-
-def _check_rows(stream: TableStream, sizes: np.ndarray, n_rows: np.ndarray, target: str) -> None:
-    """Every file must hold rows, and there must be some of each requested kind."""
-    with_rows = {span.file.path for piece in stream.pieces if n_rows[piece.number] for span in piece.spans}
-    for file in stream.files:
-        if file.path not in with_rows:
-            raise TableError(f"{file.path} must hold at least one row below its heading, got none; check the file")
-    if not sizes.sum():
-        raise no_values(target)
-    if not sizes[:, ROLES.index("training")].sum():
-        raise TableError(
-            f"{stream.source} must leave rows to learn from, got none of {int(sizes.sum())}; hold out a smaller share"
-        )

@@ -131,14 +131,6 @@ def without_ids(encoding: Encoding, numberings: "Mapping[str, Numbering | None]"
     return Encoding(tuple(Unused(c.name, reasons[c.name]) if c.name in left else c for c in encoding.columns))
 
 
-def like_ids(encoding: Encoding, numberings: "Mapping[str, Numbering | None]") -> list[str]:
-    """Columns in use with a different whole number in each row, as far as that is known: they rise or fall from row
-    to row, or there are no more of them than `Numbering` keeps.
-    """
-    used = encoding.used().names
-    return [name for name, each in numberings.items() if each and name in used and each.differs_in_each_row]
-
-
 def _why(name: str, found: Numbering) -> str:
     share = found.cells / (found.most - found.least + 1)
     if min(found.cells / found.rows, found.distinct / found.cells) < NEARLY_ALL:

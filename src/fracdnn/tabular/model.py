@@ -49,16 +49,16 @@ class TableModel:
     def encoding(self) -> Encoding:
         return self.estimator.encoding_
 
-    def features(self, table: Any, *, first_row: int = 0) -> Encoded:
+    def features(self, table: Any, *, row_numbers: np.ndarray | None = None) -> Encoded:
         """The table's features as the estimator takes them, from columns in any order; others are not looked at.
 
-        `first_row` is the number of rows before this part of the table.
+        `row_numbers` are those of its rows in messages, from 1 on unless they are passed.
         """
         names = self.encoding.names
         frame = as_polars(table, names)
         check_columns(names, frame.columns)
         frame = frame.select(names)
-        inputs = self.encoding(frame, lambda row: f"row {first_row + row + 1}")
+        inputs = self.encoding(frame, lambda row: f"row {row + 1 if row_numbers is None else row_numbers[row]}")
         return Encoded(inputs, self.encoding, self.encoding.unseen(frame))
 
     def predict(self, table: Any, **options: Any) -> Any:
@@ -92,14 +92,14 @@ def load(path: str | os.PathLike) -> Any:
         return TableModel(estimator, table["target"], table["details"])
 
 
-def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, int]":
-    """The other columns and the target, without rows whose target is missing, and how many these were."""
+def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, np.ndarray]":
+    """The other columns and the target of the rows that have one, and the places of these."""
     check_target_name(target, table.columns)
     values = target_column(table, target)
-    kept = values.is_not_null()
-    if not kept.any():
+    places = values.is_not_null().arg_true().to_numpy()
+    if not len(places):
         raise no_values(target)
-    return table.filter(kept).drop(target), values.filter(kept), int((~kept).sum())
+    return table[places].drop(target), values.drop_nulls(), places
 
 
 def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":

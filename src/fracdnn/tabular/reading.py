@@ -27,7 +27,8 @@ from fracdnn.exceptions import InvalidArgumentError, TableError
 from fracdnn.extras import require
 
 UTF_8 = "utf-8"
-ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".xlsx")
+TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+ENDINGS = (*TEXT, ".parquet", ".xlsx")
 SEPARATORS = (",", ";", "\t", "|")
 # Folders as Hive and Spark name them, the value that they write for a missing one, and patterns of files.
 _FOLDER, _MISSING = re.compile(r"([^/=]+)=([^/]*)/"), "__HIVE_DEFAULT_PARTITION__"
@@ -63,7 +64,7 @@ def read_parts(
         check_is_encoded(file, ending, encoding, sheet)
         if len(files) > 1 and not Path(file).stat().st_size:
             continue
-        parts = _text_parts(file, ending, numbers, encoding) if is_text(ending) else _binary_parts(file, ending, sheet)
+        parts = _text_parts(file, ending, numbers, encoding) if ending in TEXT else _binary_parts(file, ending, sheet)
         is_new = True
         for part in (with_folders(part, file) for part in parts if part.height):
             if is_new:
@@ -121,15 +122,11 @@ def check_there(source: str) -> None:
         Path(file).open("rb").close()
 
 
-def is_text(ending: str) -> bool:
-    return ending.startswith((".csv", ".tsv"))
-
-
 def check_is_encoded(file: str, ending: str, encoding: str, sheet: str | None = None) -> None:
     """Only text has an encoding that can be named, and only .xlsx a sheet."""
     if sheet is not None and ending != ".xlsx":
         raise TableError(f"{file} must be an .xlsx file for --sheet, got a {ending} file; leave --sheet out")
-    if encoding != UTF_8 and not is_text(ending):
+    if encoding != UTF_8 and ending not in TEXT:
         raise TableError(
             f"{file} must be a .csv or .tsv file for --encoding, got a {ending} file; leave --encoding out"
         )
@@ -220,7 +217,8 @@ def _text_parts(source: str, ending: str, numbers: Sequence[str], encoding: str)
 
 def text_blocks(source: str, ending: str, encoding: str = UTF_8) -> Iterator[tuple[bytes, str, int, bytes]]:
     """Rows of a text file in UTF-8, each time after the heading, the separator and the place where they begin."""
-    content = _opened(source, ending)
+    file: Any = gzip.open if ending.endswith(".gz") else open
+    content = sys.stdin.buffer if source == "-" else file(source, "rb")
     with content if encoding == UTF_8 else TextIOWrapper(content, encoding=encoding, newline="") as stream:
         blocks = _blocks(stream, source)
         first = next(blocks, b"")
@@ -251,12 +249,6 @@ def _headed(first: bytes, source: str, ending: str) -> tuple[bytes, str, bytes]:
             heading = separator.join('"' + name.replace('"', '""') + '"' for name in names).encode()
         check_unique(names, _name(source))
     return heading, separator, rest
-
-
-def _opened(source: str, ending: str) -> Any:
-    if source == "-":
-        return sys.stdin.buffer
-    return gzip.open(source, "rb") if ending.endswith(".gz") else Path(source).open("rb")
 
 
 def _blocks(stream: IO[Any], source: str) -> Iterator[bytes]:

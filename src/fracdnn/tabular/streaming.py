@@ -7,23 +7,25 @@ not in UTF-8). Small files that follow one another in a folder are one piece, re
 
 import math
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from fracdnn.columns.late import pl
-from fracdnn.exceptions import RankError, TableError
+from fracdnn.exceptions import TableError
 from fracdnn.extras import require
 from fracdnn.tabular import reading
 from fracdnn.tabular.reading import PART_ROWS, UTF_8, checked_encoding, ending_of, read_parts, readable
-from fracdnn.training import together
 from fracdnn.validation import check_count
 
 # A piece of a wide Parquet table has fewer rows than `PART_ROWS`.
 MOST_CELLS = 4_000_000
-_WRITING = "writing what the others made"
+# Bytes that reading, preparing and training take for each byte of a table of float64; about 7 were measured for Parquet
+# (benchmarks/stream.py). For text a guess: as large as its numbers in float64, gzipped a quarter of that.
+_COPIES = 8
+_COMPRESSION = 4
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,6 @@ class File:
     heading: bytes = b""
     separator: str = ","
     encoding: str = UTF_8
-    sheet: str | None = None
 
     @property
     def form(self) -> tuple[object, ...]:
@@ -74,9 +75,7 @@ class TableStream:
     pieces: tuple[Piece, ...]
 
     @classmethod
-    def of(
-        cls, source: str, *, piece_rows: int = PART_ROWS, encoding: str = UTF_8, sheet: str | None = None
-    ) -> "TableStream":
+    def of(cls, source: str, *, piece_rows: int = PART_ROWS, encoding: str = UTF_8) -> "TableStream":
         """A file or a folder of parts, which must have the same columns; a pipe has no pieces to come back to."""
         require("polars")
         check_count(piece_rows, "piece_rows", minimum=1)
@@ -87,7 +86,7 @@ class TableStream:
         held = math.inf
         paths = reading.files_of(source)
         for path in paths:
-            found = list(_spans(path, piece_rows, encoding, sheet)) if len(paths) == 1 or _state(path)[0] else []
+            found = list(_spans(path, piece_rows, encoding)) if len(paths) == 1 or _state(path)[0] else []
             if not found:
                 continue
             file, first = found[0].file, pieces[0][0].file if pieces else found[0].file
@@ -119,6 +118,21 @@ class TableStream:
         return self.pieces[0].file.schema
 
 
+def memory_for(source: str) -> int:
+    """Bytes that a training takes about which reads the whole table; 0 for a sheet, which cannot be streamed."""
+    require("polars")
+    content = 0
+    for file in reading.files_of(source):
+        ending = ending_of(file)
+        if ending == ".parquet":
+            with readable(file, ending):
+                scan = pl.scan_parquet(file, glob=False)
+                content += 8 * len(scan.collect_schema()) * scan.select(pl.len()).collect().item()
+        elif ending != ".xlsx":
+            content += Path(file).stat().st_size * (_COMPRESSION if ending.endswith(".gz") else 1)
+    return _COPIES * content
+
+
 def read_piece(
     piece: Piece, *, columns: Sequence[str] | None = None, numbers: Sequence[str] = ()
 ) -> "Iterator[pl.DataFrame]":
@@ -133,7 +147,7 @@ def read_piece(
     except (TableError, OSError):
         _check_unchanged(files)  # else that is the reason
         for file in files:  # the error of the file that has it, with the line
-            deque(read_parts(file.path, numbers, file.encoding, file.sheet), maxlen=0)
+            deque(read_parts(file.path, numbers, file.encoding), maxlen=0)
         raise
     _check_unchanged(files)
 
@@ -150,7 +164,7 @@ def _check_unchanged(files: Sequence[File]) -> None:
 def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str]) -> "Iterator[pl.DataFrame]":
     file, first = piece.file, piece.spans[0]
     if first.end is None:
-        yield from read_parts(file.path, numbers, file.encoding, file.sheet)
+        yield from read_parts(file.path, numbers, file.encoding)
     elif file.ending == ".parquet":
         with readable(file.path, file.ending):
             rows = pl.scan_parquet([span.file.path for span in piece.spans], glob=False)
@@ -162,9 +176,7 @@ def _frames(piece: Piece, columns: Sequence[str] | None, numbers: Sequence[str])
     else:
         block = b"\n".join(map(_block, piece.spans))
         found = reading.text_frame(file.heading, block, file.separator, file.path, numbers)
-        found = reading.with_folders(found, file.path)
-        if found.height:
-            yield found
+        yield reading.with_folders(found, file.path)
 
 
 def _block(span: Span) -> bytes:
@@ -177,10 +189,10 @@ def _rows_of_piece(schema: "pl.Schema", most: int) -> int:
     return max(1, min(most, MOST_CELLS // max(1, len(schema))))
 
 
-def _spans(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iterator[Span]:
+def _spans(path: str, piece_rows: int, encoding: str) -> Iterator[Span]:
     """The spans of a file, none where it has no rows."""
     ending, state = ending_of(path), _state(path)
-    reading.check_is_encoded(path, ending, encoding, sheet)
+    reading.check_is_encoded(path, ending, encoding)
     if ending == ".parquet":
         with readable(path, ending):
             scan = pl.scan_parquet(path, glob=False)
@@ -198,60 +210,10 @@ def _spans(path: str, piece_rows: int, encoding: str, sheet: str | None) -> Iter
                 yield Span(file, begin, begin + len(block))
     else:
         with suppress(reading.NoRowsError):
-            schema = next(read_parts(path, encoding=encoding, sheet=sheet)).schema
-            yield Span(File(path, ending, schema, state, encoding=encoding, sheet=sheet))
+            schema = next(read_parts(path, encoding=encoding)).schema
+            yield Span(File(path, ending, schema, state, encoding=encoding))
 
 
 def _state(path: str) -> tuple[int, ...]:
     found = Path(path).stat()
     return found.st_size, found.st_mtime_ns, found.st_ino
-
-
-def parts_here(
-    source: str, numbers: list[str], encoding: str = UTF_8, sheet: str | None = None
-) -> "Iterator[list[tuple[pl.DataFrame, int]]]":
-    """For each round the frames that are here, none or more, each with the number of rows of the table before it.
-
-    All processes have as many rounds. One process takes the table as it comes, from a pipe, too.
-    """
-    before = 0
-    for frames in _rounds(source, numbers, encoding, sheet):
-        here = [frame.height for frame in frames]
-        heights = together.numbers(sum(here), "the number of rows")
-        places = accumulate(here, initial=before + sum(heights[: together.rank()]))
-        before += sum(heights)
-        yield list(zip(frames, places, strict=False))
-
-
-def in_order(made: "Iterator[pl.DataFrame | None]") -> "Generator[pl.DataFrame]":
-    """What the processes made in each round, in their order: on the first one, the others only give.
-
-    Where the first one stops taking, the others end with a RankError. It must then be closed.
-    """
-    if together.is_alone():
-        yield from (frame for frame in made if frame is not None)
-        return
-    for frame in made:
-        found = together.from_each(frame, "the parts of a table")
-        try:
-            yield from (each for each in found if together.is_first() and each is not None)
-        except GeneratorExit:
-            with suppress(RankError):
-                together.settle(_WRITING, RankError("the first rank could not go on; it says why"))
-            raise
-        together.settle(_WRITING)
-
-
-def _rounds(source: str, numbers: list[str], encoding: str, sheet: str | None) -> "Iterator[list[pl.DataFrame]]":
-    if together.is_alone():
-        yield from ([frame] for frame in read_parts(source, numbers, encoding, sheet))
-        return
-    with together.joint("looking at the table"):
-        stream = TableStream.of(source, encoding=encoding, sheet=sheet)
-    together.check_same(table=stream.digest())
-    pieces = stream.pieces
-    for begin in range(0, len(pieces), together.count()):
-        with together.joint("reading the table"):
-            mine = pieces[begin + together.rank() : begin + together.rank() + 1]
-            frames = [frame for piece in mine for frame in read_piece(piece, numbers=numbers)]
-        yield frames

@@ -1,4 +1,6 @@
-"""What lets a score promise too much: rows on both sides of the split, columns that hold the answer, codes of nines."""
+"""What lets a score promise too much: rows on both sides of the split, columns that hold the answer, codes of nines,
+and targets like prices.
+"""
 
 import numpy as np
 
@@ -12,6 +14,8 @@ LEAST_SEEN = 0.2
 TELLS, FEWEST_ROWS, FEWEST_OF_CLASS = 0.99999, 20, 10
 # Nines stand for missing values where they recur, this many times the range of all others away from these.
 CODES, FEWEST_CODES, LEAST_CODES, FAR = (99, 999, 9_999, 99_999, 999_999), 3, 0.01, 2.0
+# A target is like a price where its largest part is this many times its smallest, and its logarithm far less skewed.
+SPAN, PARTS, LESS = 10.0, (0.05, 0.95), 0.5
 
 
 def repeated_rows(n_seen: int, n_known: int) -> list[str]:
@@ -65,6 +69,20 @@ def missing_codes(X: Encoded) -> list[str]:
                     f"from all other values; if it stands for a missing value, leave these cells empty"
                 )
     return found
+
+
+def is_like_a_price(y: np.ndarray) -> bool:
+    """Whether positive numbers spread over orders of magnitude, evenly in their logarithm."""
+    if len(y) < FEWEST_ROWS or not (y > 0).all():
+        return False
+    shares = y / y.max()
+    low, high = np.quantile(shares, PARTS)
+    return bool(high > SPAN * low) and _lopsided(np.log(y)) < LESS * _lopsided(shares)
+
+
+def _lopsided(values: np.ndarray) -> float:
+    """How far the mean lies from the median, in deviations: at most 1."""
+    return float(abs(values.mean() - np.median(values)) / values.std())
 
 
 def _directions(columns: np.ndarray) -> np.ndarray:

@@ -88,10 +88,10 @@ class TargetSummary(Sums):
 
     def target(self, name: str, task: str, decimal: str = "") -> Target:
         """The target of that name, whose whole column this is the summary of."""
-        if task == "auto" and self.labels is None:
-            task = "regression" if self.numbers and self.marks.are_one_unit else "classification"
-        elif task == "auto" and self.labels is not None:
+        if task == "auto" and self.labels is not None:
             task = task_of(self.labels["label"].alias(name), decimal)
+        elif task == "auto":
+            task = "regression" if self.numbers and self.marks.are_one_unit else "classification"
         return self._values(name, decimal) if task == "regression" else self._classes(name)
 
     def _values(self, name: str, decimal: str) -> Target:
