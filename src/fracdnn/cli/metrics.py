@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import entropy
 
-from fracdnn.columns.summaries import Moments, Sums
-from fracdnn.columns.tree import Tree, shared
+from fracdnn.columns.encoding import shared
+from fracdnn.columns.summaries import Moments, Sums, Tree
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.tabular.ids import row_hashes
 from fracdnn.tabular.model import TableModel

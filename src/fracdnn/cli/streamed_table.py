@@ -16,7 +16,7 @@ from fracdnn.cli.ranks import processes_here
 from fracdnn.columns.cells import has_no_text
 from fracdnn.columns.late import pl
 from fracdnn.estimators import FractionalClassifier
-from fracdnn.estimators.streamed_fit import fit_classifier, fit_regressor
+from fracdnn.estimators.streamed_fit import fit_streamed
 from fracdnn.extras import require
 from fracdnn.tabular.examination import Division, ExaminedTable, examine
 from fracdnn.tabular.model import TableModel
@@ -81,11 +81,8 @@ class StreamedTable(ExaminedTable):
         validation = self.samples("validation") if self.n_rows("validation") else None
         if _holds_out(estimator.early_stopping) and validation is None:
             fail("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
-        others = (self.standardization, validation, self.encoding)
-        if target.classes is not None:
-            fit_classifier(estimator, samples, target.classes, target.counts, *others)
-        elif target.scale is not None:
-            fit_regressor(estimator, samples, target.scale, *others)
+        given = {"classes": target.classes, "counts": target.counts, "target_scale": target.scale}
+        fit_streamed(estimator, samples, self.standardization, self.encoding, validation=validation, **given)
 
     def scores(self, model: TableModel, role: str) -> Scores | None:
         """Of all rows to test, or to learn from or stop early by; each rank looks at some of the pieces."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import Marks, Strays, as_floats, as_text, may_be_numbers, missing_as_null, parsed
+from fracdnn.columns.cells import Marks, as_floats, as_text, may_be_numbers, missing_as_null, parsed
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
@@ -51,10 +51,6 @@ class Numbers:
         inputs[:, 0] = np.where(missing, self.median, values)
         if self.gaps:
             inputs[:, 1] = missing
-
-    def unseen(self, column: "pl.Series") -> Strays:
-        """Missing cells, where training saw none."""
-        return Strays(0 if self.gaps else missing_as_null(column).null_count())
 
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
@@ -100,11 +96,6 @@ class Categories:
             codes = codes.set(texts.is_null(), len(self.inputs) - 1)
         inputs[codes.is_not_null().arg_true().to_numpy(), codes.drop_nulls().to_numpy()] = 1.0
 
-    def unseen(self, column: "pl.Series") -> Strays:
-        """The cells that hold a category which training has not seen; none where there are others."""
-        texts = as_text(column).drop_nulls()
-        return Strays() if self.others else Strays.of(texts.filter(~texts.is_in(self.categories)))
-
 
 @dataclass(frozen=True)
 class Dates:
@@ -129,10 +120,6 @@ class Dates:
     @property
     def filling(self) -> np.ndarray:
         return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
-
-    def unseen(self, column: "pl.Series") -> Strays:
-        """Missing cells, where training saw none."""
-        return Strays(0 if self.gaps else missing_as_null(column).null_count())
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
         seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name, self.order)

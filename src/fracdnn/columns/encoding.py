@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import Strays, as_text
-from fracdnn.columns.column import Categories, Column, Numbers, Place, Unused, from_document
+from fracdnn.columns.cells import Strays, as_text, missing_as_null
+from fracdnn.columns.column import Categories, Column, Dates, Numbers, Place, Unused, from_document
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Sums, median_of
+from fracdnn.columns.summaries import Summary, Sums, Tree, median_of
 from fracdnn.columns.summary import ColumnSummary
-from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import count, nearest, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.training import Standardization, together
@@ -34,11 +33,6 @@ class Encoding:
     """What a training learned of each column, in the order of the table."""
 
     columns: tuple[Column, ...]
-
-    @classmethod
-    def of_numbers(cls, fillings: Sequence[float], names: Sequence[str]) -> "Encoding":
-        """Of numbers without missing ones, which these would fill in."""
-        return cls(tuple(Numbers(name, float(filling)) for name, filling in zip(names, fillings, strict=True)))
 
     @classmethod
     def of_document(cls, document: list[dict[str, Any]]) -> "Encoding":
@@ -103,9 +97,14 @@ class Encoding:
         """By column, the cells of a kind that training has not seen, where there are any: new categories, and missing
         numbers and dates.
         """
-        columns = zip(self.columns, table.iter_columns(), strict=True)
-        found = {column.name: column.unseen(cells) for column, cells in columns if not isinstance(column, Unused)}
-        return {name: cells for name, cells in found.items() if cells.count}
+        found = {}
+        for column, cells in zip(self.columns, table.iter_columns(), strict=True):
+            if isinstance(column, Categories) and not column.others:
+                texts = as_text(cells).drop_nulls()
+                found[column.name] = Strays.of(texts.filter(~texts.is_in(column.categories)))
+            elif isinstance(column, Numbers | Dates) and not column.gaps:
+                found[column.name] = Strays(missing_as_null(cells).null_count())
+        return {name: strays for name, strays in found.items() if strays.count}
 
     def unseen_notes(self, unseen: Mapping[str, Strays]) -> list[str]:
         """What a user should know of them."""
@@ -222,3 +221,19 @@ def with_inputs(encoding: Encoding) -> Encoding:
 
 def left_out_notes(encoding: Encoding) -> list[str]:
     return [f"column {quoted(name)} is left out: {why}" for name, why in encoding.left_out.items()]
+
+
+def shared(tree: Tree[Summary]) -> Tree[Summary]:
+    """The tree of all processes, on each of them, where every one has that of its range of parts, in their order.
+
+    One node at a time is sent, and merged at once.
+    """
+    if together.is_alone():
+        return tree
+    what, whole = "the summary of the table", Tree[Summary]()
+    for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
+        for number in range(n_nodes):
+            mine = tree.nodes[number] if rank == together.rank() else None
+            level, place, summary = together.from_rank(rank, mine, what)
+            whole.add_part(place, summary, level)
+    return whole

@@ -1,6 +1,6 @@
 """FractionalClassifier: a network with memory as a scikit-learn classifier."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
-from fracdnn.estimators.sample_checks import checked_weights, class_weights, classes_of_all
+from fracdnn.estimators.sample_checks import class_weights, classes_of_all
 from fracdnn.parameters import ClassifierParameters
 from fracdnn.training import together
 
@@ -36,7 +36,7 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
                 f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
                 f"got {classes.tolist()}; set warm_start=False to start anew"
             )
-        self.classes_: np.ndarray = classes
+        self.classes_ = classes
         self._train(*self._samples(table, y, sample_weight, new=new))
         return self
 
@@ -91,8 +91,7 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         self, table: Any, y: np.ndarray, sample_weight: Any, *, new: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         labels = np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
-        weight = checked_weights(sample_weight, table.shape[0])
-        X = self._encoded(table, weight, new=new)
+        X, weight = self._encoded(table, sample_weight, new=new)
         if self.class_weight is not None:
             here = torch.from_numpy(np.bincount(labels, minlength=len(self.classes_)))
             counts = together.total(here, "the class counts").numpy()
@@ -119,13 +118,6 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         if len(unknown):
             raise ValueError(f"y must hold classes of the first call, got {unknown.tolist()}; pass them in classes")
 
-    @property
-    def _n_outputs(self) -> int:
-        return len(self.classes_)
-
-    def _scaled(self, target: np.ndarray) -> np.ndarray:
-        return target
-
     def _scores(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return 1.0 - self._answer(output).gather(1, target[:, None])
 
@@ -139,10 +131,13 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         probabilities = ((smoothed - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
         return probabilities / probabilities.sum(1, keepdim=True)
 
-    def _answer_document(self) -> dict[str, Any]:
-        return {"classes": labels_document(self.classes_)}
+    def _to_document(self) -> dict[str, Any]:
+        return {**super()._to_document(), "classes": labels_document(self.classes_)}
 
-    def _take_answer_document(self, document: dict[str, Any]) -> None:
-        self.classes_ = labels_of(document["classes"])
-        if len(self.classes_) != self.network_.architecture.n_outputs:
+    @classmethod
+    def _from_document(cls, document: dict[str, Any]) -> Self:
+        estimator = super()._from_document(document)
+        estimator.classes_ = labels_of(document["classes"])
+        if len(estimator.classes_) != estimator.network_.architecture.n_outputs:
             raise ValueError("other classes than the network's")
+        return estimator

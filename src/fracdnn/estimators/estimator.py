@@ -11,27 +11,21 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.columns.encoding import Encoded, Encoding, learn
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.calibration import Calibration
-from fracdnn.estimators.export import Deployed, write_program
+from fracdnn.estimators.export import Deployed, mean_of, write_program
 from fracdnn.estimators.fitting import Fitting
-from fracdnn.estimators.members import mean_of, mean_order
-from fracdnn.estimators.model_file import (
-    checked_temperature,
-    network_document,
-    network_of,
-    parameters_document,
-    parameters_of,
-)
+from fracdnn.estimators.model_file import network_document, network_of, parameters_document, parameters_of
 from fracdnn.estimators.sample_checks import (
     as_numpy,
     as_tensor,
     check_one_label_each,
     checked_table,
-    dense,
+    checked_weights,
     heaviest,
     inputs_of,
     unseen_notes,
@@ -64,7 +58,7 @@ class FractionalEstimator(Fitting):
 
     @property
     def order_(self) -> float:
-        return mean_order(self.members_)
+        return float(np.mean([float(network.order.detach()) for network in self.members_]))
 
     @property
     def loss_curve_(self) -> list[float]:
@@ -120,14 +114,6 @@ class FractionalEstimator(Fitting):
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         """Outputs of the network, float64, as the user wants them; must be traceable."""
 
-    @abstractmethod
-    def _answer_document(self) -> dict[str, Any]:
-        """What `_answer` needs beside the network, for a model file."""
-
-    @abstractmethod
-    def _take_answer_document(self, document: dict[str, Any]) -> None:
-        """Take it from a model file again; a ValueError where it does not fit the network."""
-
     def _to_document(self) -> dict[str, Any]:
         """All that a fitted estimator needs to predict, in plain values and tensors; see `model_file`."""
         check_is_fitted(self)
@@ -138,12 +124,14 @@ class FractionalEstimator(Fitting):
             "members": [network_document(member) for member in self.members_[1:]],
             "temperature": self.temperature_,
             "calibration": None if self.calibration_ is None else vars(self.calibration_),
-            **self._features_document(),
+            "standardization": vars(self.standardization_),
+            "shaping": vars(self.shaping_),
+            "encoding": self.encoding_.to_document(),
+            "features": self._features(),
             "history": self.history_.to_dict(),
             "loss": self.loss_,
             "smoothing": self._smoothing,
             "versions": versions(),
-            **self._answer_document(),
         }
 
     @classmethod
@@ -152,17 +140,24 @@ class FractionalEstimator(Fitting):
         estimator = cls(**parameters_of(document["parameters"]))
         estimator._check_parameters()
         networks = [network_of(each) for each in (document["network"], *document["members"])]
-        if any(other.architecture != networks[0].architecture for other in networks):
-            raise ValueError("members of other sizes than the first")
         estimator.members_ = [network.to(estimator._device()) for network in networks]
-        estimator.temperature_ = checked_temperature(document["temperature"])
-        estimator._take_features(document)
-        n_features = networks[0].architecture.n_features
+        encoding = Encoding.of_document(document["encoding"])
+        estimator._take_encoding(encoding, named=document["features"]["names"] is not None)
+        n_inputs, n_features = len(encoding.feature_names), networks[0].architecture.n_features
+        estimator.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
+        estimator.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
         estimator.calibration_ = Calibration.of_document(document.get("calibration"), len(networks), n_features)
+        estimator.temperature_ = temperature = document["temperature"]
         estimator.history_ = History.from_dict(document["history"])
         estimator.loss_ = float(document["loss"])
         estimator._smoothing = Objective(label_smoothing=float(document["smoothing"])).label_smoothing
-        estimator._take_answer_document(document)
+        if (
+            any(network.architecture != networks[0].architecture for network in networks)
+            or estimator._features() != document["features"]
+            or n_features != n_inputs + estimator.shaping_.n_added
+            or not (temperature is None or (isinstance(temperature, float) and 0 < temperature < float("inf")))
+        ):
+            raise ValueError("members, features or a temperature of another model")
         return estimator
 
     def _answers(self, X: Any) -> np.ndarray:
@@ -214,13 +209,14 @@ class FractionalEstimator(Fitting):
             features_of_X=repr(self._features()),
             fits_before=repr(self._goes_on()),
         )
-        return dense(table), y
+        return table.toarray() if issparse(table) else table, y
 
     def _parameters_text(self) -> str:
         return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
-    def _encoded(self, table: Any, weight: np.ndarray, *, new: bool) -> np.ndarray:
-        """The network's inputs; of a new fit these samples say which."""
+    def _encoded(self, table: Any, sample_weight: Any, *, new: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The network's inputs, of which in a new fit these samples say what they are, and a weight for each sample."""
+        weight = checked_weights(sample_weight, table.shape[0])
         if new and not isinstance(table, Encoded):
             heaviest(weight)
             names = self._features()["names"] or [f"x{j}" for j in range(self.n_features_in_)]
@@ -228,7 +224,7 @@ class FractionalEstimator(Fitting):
             for note in notes if together.is_first() else ():
                 warnings.warn(note.removeprefix("warning: "), stacklevel=4)
         with together.joint("encoding the samples"):
-            return inputs_of(self.encoding_, table)
+            return inputs_of(self.encoding_, table), weight
 
     def _features(self) -> dict[str, Any]:
         names = getattr(self, "feature_names_in_", None)
@@ -240,27 +236,3 @@ class FractionalEstimator(Fitting):
         self.__dict__.pop("feature_names_in_", None)
         if named:
             self.feature_names_in_ = np.array(encoding.names, dtype=object)
-
-    def _take_numbers(self) -> None:
-        """Features are numbers of which no more is known than their means, which fill in missing ones."""
-        means = self.standardization_.mean.tolist()
-        self._take_encoding(Encoding.of_numbers(means, [f"x{j}" for j in range(len(means))]), named=False)
-
-    def _features_document(self) -> dict[str, Any]:
-        return {
-            "standardization": vars(self.standardization_),
-            "shaping": vars(self.shaping_),
-            "encoding": self.encoding_.to_document(),
-            "features": self._features(),
-        }
-
-    def _take_features(self, document: dict[str, Any]) -> None:
-        n_inputs, encoding = len(document["standardization"]["mean"]), Encoding.of_document(document["encoding"])
-        self.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
-        self.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
-        self._take_encoding(encoding, named=document["features"]["names"] is not None)
-        n_features = self.network_.architecture.n_features
-        if self._features() != document["features"] or n_features != n_inputs + self.shaping_.n_added:
-            raise ValueError("other features than the network's")
-        if len(encoding.feature_names) != n_inputs:
-            raise ValueError("columns of other inputs than the network's")

@@ -3,7 +3,7 @@
 import copy
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.columns.cells import MISSING
 from fracdnn.columns.column import Categories, Numbers
 from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.members import mean_of
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
@@ -23,6 +22,16 @@ from fracdnn.files import write_whole
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import ACTIVATIONS, affine
 from fracdnn.training import Standardization
+
+
+def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
+    """In the order of the members, so that it is the same for all numbers of rows."""
+    found = list(answers)
+    return found[0] if len(found) == 1 else sum(found[1:], found[0]) / len(found)
+
+
+# What names within an ONNX program of columns begin with.
+_OWN = "fracdnn/"
 
 
 class Deployed(nn.Module):
@@ -114,41 +123,32 @@ def _write_onnx(path: Path, program: torch.export.ExportedProgram, encoding: Enc
         warnings.simplefilter("ignore")  # the exporter's own, about its registry
         onnx = torch.onnx.export(program, dynamo=True, verbose=False)
     assert onnx is not None
-    if encoding is not None:
-        content = _with_columns(onnx.model_proto, encoding).SerializeToString()
-        return write_whole(path, lambda temporary: temporary.write_bytes(content))
-    return write_whole(path, lambda temporary: onnx.save(str(temporary)))
-
-
-def _other_than(taken: set[str], name: str) -> str:
-    return f"fracdnn/{name}" if name in taken else name
+    model = onnx.model_proto if encoding is None else _with_columns(onnx.model_proto, encoding)
+    return write_whole(path, lambda temporary: temporary.write_bytes(model.SerializeToString()))
 
 
 def _with_columns(model: Any, encoding: Encoding) -> Any:
     """The ONNX model with an input [n_samples, 1] for each column in place of one for all features: float64, NaN where
     a number is missing, or text without blanks around it, "" where a category is.
     """
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, compose, helper, numpy_helper
 
-    graph, nodes, parts = model.graph, [], []
-    taken = {column.name for column in encoding.columns}  # which names within the program must not be
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        value.name = _other_than(taken, value.name)
-    for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [_other_than(taken, name) for name in names]
-    features, inputs = graph.input[0].name, []
+    # Names within the program, so that none is that of a column.
+    model = compose.add_prefix(model, _OWN)
+    features, inputs, nodes, constants, parts = model.graph.input[0].name, [], [], [], []
 
     def constant(name: str, values: Any) -> str:
-        graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
+        constants.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
     def add(kind: str, sources: list[str], out: str, **options: Any) -> str:
         nodes.append(helper.make_node(kind, sources, [out], **options))
         return out
 
-    for number, column in enumerate(encoding.columns):
-        own = f"fracdnn/column_{number}"
+    for number, column in enumerate(encoding.used().columns):
+        own = f"{_OWN}column_{number}"
+        kind = TensorProto.DOUBLE if isinstance(column, Numbers) else TensorProto.STRING
+        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n_samples", 1]))
         if isinstance(column, Numbers):
             is_missing = add("IsNaN", [column.name], f"{own}_is_missing")
             parts.append(add("Where", [is_missing, constant(f"{own}_median", column.median), column.name], own))
@@ -162,14 +162,8 @@ def _with_columns(model: Any, encoding: Encoding) -> Any:
             code = add("LabelEncoder", [column.name], f"{own}_code", default_int64=others, **codes)
             known = constant(f"{own}_places", np.arange(len(column.inputs))[None])
             parts.append(add("Cast", [add("Equal", [code, known], f"{own}_is")], own, to=TensorProto.DOUBLE))
-        else:
-            continue
-        kind = TensorProto.DOUBLE if isinstance(column, Numbers) else TensorProto.STRING
-        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n_samples", 1]))
-    add("Concat", parts, features, axis=1)
-    nodes += graph.node
-    for field, values in (("input", inputs), ("node", nodes)):
-        graph.ClearField(field)
-        getattr(graph, field).extend(values)
-    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
-    return model
+    whole = helper.make_tensor_value_info(add("Concat", parts, f"{_OWN}columns", axis=1), TensorProto.DOUBLE, None)
+    graph = helper.make_graph(nodes, "columns", inputs, [whole], constants)
+    domains = [*model.opset_import, helper.make_opsetid("ai.onnx.ml", 3)]
+    front = helper.make_model(graph, opset_imports=domains, ir_version=model.ir_version)
+    return compose.merge_models(front, model, [(whole.name, features)])

@@ -73,12 +73,6 @@ def _plain(name: str, value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def checked_temperature(value: Any) -> float | None:
-    if value is not None and not (isinstance(value, float) and 0 < value < float("inf")):
-        raise ValueError(f"a temperature of {value!r:.40}")
-    return value
-
-
 def network_document(network: FractionalNetwork) -> dict[str, Any]:
     return {"options": network.options, "state": network.state_dict()}
 

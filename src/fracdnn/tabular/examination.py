@@ -9,12 +9,11 @@ from itertools import chain
 import numpy as np
 import torch
 
-from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
+from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, shared, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Sums
+from fracdnn.columns.summaries import Sums, Tree
 from fracdnn.columns.summary import ColumnSummary
-from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.understood import describe_columns
 from fracdnn.columns.words import check_columns, check_target_name
 from fracdnn.exceptions import TableError
