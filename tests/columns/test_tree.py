@@ -91,7 +91,7 @@ def test_a_target_can_be_sent(kind):
 def test_a_column_can_be_sent(cells):
     column, n = pl.Series("a", cells, dtype=pl.String), len(cells)
     learned = np.arange(n) != 1
-    found = ColumnSummary.of(column, learned, np.ones(learned.sum()))
+    found = ColumnSummary.of(column, learned.astype(float))
     arrived = sent(found)
     assert isinstance(arrived, ColumnSummary)
     assert repr(arrived) == repr(found)

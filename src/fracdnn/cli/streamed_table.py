@@ -81,7 +81,7 @@ class StreamedTable(ExaminedTable):
         validation = self.samples("validation") if self.n_rows("validation") else None
         if _holds_out(estimator.early_stopping) and validation is None:
             fail("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
-        given = {"classes": target.classes, "counts": target.counts, "target_scale": target.scale}
+        given: dict[str, Any] = {"classes": target.classes, "counts": target.counts, "target_scale": target.scale}
         fit_streamed(estimator, samples, self.standardization, self.encoding, validation=validation, **given)
 
     def scores(self, model: TableModel, role: str) -> Scores | None:

@@ -173,11 +173,6 @@ class Marks(Sums):
         return not self.codes and len(self.units) < 2 and not (self.units in (("%",), ("‰",)) and self.bare)
 
     @property
-    def may_have_comma(self) -> bool:
-        """Whether the decimal sign may be a comma, as far as a part of a column tells."""
-        return bool(self.commas or self.unclear or not self.points)
-
-    @property
     def unit(self) -> str:
         """That may stand beside numbers of one kind."""
         return self.units[0] if self.units else ""

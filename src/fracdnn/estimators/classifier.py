@@ -46,7 +46,15 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         by class.
         """
         self._check_parameters()
-        first = self._take_classes(classes)
+        first = getattr(self, "classes_", None) is None
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit, got None; name all of them")
+        given = self.classes_ if classes is None else unique_labels(classes)
+        if not first and not np.array_equal(given, self.classes_):
+            raise ValueError(
+                f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}; leave it out"
+            )
+        self.classes_ = given
         table, y = self._validated(X, y, self._check_known, reset=first)
         if isinstance(self.class_weight, str):
             raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
@@ -97,21 +105,6 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
             counts = together.total(here, "the class counts").numpy()
             weight = weight * class_weights(self.class_weight, self.classes_, counts)[labels]
         return X, labels, weight
-
-    def _take_classes(self, classes: Any) -> bool:
-        """Whether this is the first call of `partial_fit`, which must name all classes; later ones may repeat them."""
-        first = getattr(self, "classes_", None) is None
-        if classes is None:
-            if first:
-                raise ValueError("classes must be passed on the first call to partial_fit, got None; name all of them")
-            return False
-        given = unique_labels(classes)
-        if not first and not np.array_equal(given, self.classes_):
-            raise ValueError(
-                f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}; leave it out"
-            )
-        self.classes_ = given
-        return first
 
     def _check_known(self, y: np.ndarray) -> None:
         unknown = np.setdiff1d(y, self.classes_)

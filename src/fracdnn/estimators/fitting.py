@@ -188,11 +188,9 @@ class Fitting(SharedParameters, BaseEstimator):
             text = "training stopped at a point that is not finite; scale the data, or use a smaller step_size or order"
         elif ended == "interrupted":
             text = f"training interrupted by the user after {done}; the model is usable"
-        elif ended == "time limit":
-            text = (
-                f"training reached max_time={self.max_time:g} s after {done}; the model is usable, and more time "
-                f"may improve it"
-            )
+        elif ended:
+            reached = f"training reached max_time={self.max_time:g} s after {done}"
+            text = f"{reached}; the model is usable, and more time may improve it"
         else:
             return
         warnings.warn(text, ConvergenceWarning, stacklevel=5)

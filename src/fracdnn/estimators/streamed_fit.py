@@ -25,8 +25,8 @@ def fit_streamed(
     encoding: Encoding,
     *,
     validation: Samples | None = None,
-    classes: np.ndarray | None = None,
-    counts: np.ndarray | None = None,
+    classes: Any = None,
+    counts: Any = None,
     target_scale: Standardization | None = None,
 ) -> None:
     """Fit to features [n, n_features] in float64, which the `encoding` made of a table's columns.

@@ -9,12 +9,11 @@ from itertools import chain
 import numpy as np
 import torch
 
-from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, shared, with_inputs
+from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, describe_columns, shared, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums, Tree
 from fracdnn.columns.summary import ColumnSummary
-from fracdnn.columns.understood import describe_columns
 from fracdnn.columns.words import check_columns, check_target_name
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, like_ids, without_ids
@@ -196,11 +195,11 @@ class _Reader:
 
     def _summary(self, frame: "pl.DataFrame", known: "pl.Series", target: "pl.Series", learned: np.ndarray) -> _Summary:
         """Of rows with a `known` target; numberings are of all rows."""
-        rows, weight = with_categories(frame.filter(known), self.categorical), np.ones(learned.sum())
+        rows, weight = with_categories(frame.filter(known), self.categorical), learned.astype(float)
         columns, numberings = [], []
         for place, name in enumerate(self.features):
             earlier = self.before and self.before.table.columns[place]
-            columns.append(ColumnSummary.of(rows[name], learned, weight, before=earlier or None))
+            columns.append(ColumnSummary.of(rows[name], weight, before=earlier or None))
             may_be = self.before is None or self.before.numberings[place] is not None
             numberings.append(Numbering.of(frame[name]) if may_be else None)
         about = TargetSummary.of(target, learned, before=self.before.target if self.before else None)
