@@ -5,13 +5,13 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
-from fracdnn.estimators.sample_checks import class_weights, classes_of_all
 from fracdnn.parameters import ClassifierParameters
 from fracdnn.training import together
 
@@ -134,3 +134,26 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         if len(estimator.classes_) != estimator.network_.architecture.n_outputs:
             raise ValueError("other classes than the network's")
         return estimator
+
+
+def classes_of_all(y: np.ndarray) -> np.ndarray:
+    """The classes in the labels of all processes, in order."""
+    found = [each for each in together.from_each(np.unique(y), "the classes") if len(each)]
+    kinds = {"text" if labels.dtype.kind in "UO" else "numbers" for labels in found}
+    if len(kinds) != 1:
+        got = "labels of both kinds" if found else "no samples on all processes"
+        raise ValueError(f"y must hold text on all processes or numbers on all, got {got}; pass labels of one kind")
+    return np.unique(np.concatenate(found))
+
+
+def class_weights(given: dict | str | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """A weight for each class, 1 where none is given; "balanced" divides by `counts`, how many samples a class has."""
+    if given == "balanced":
+        return counts.sum() / (len(classes) * counts)
+    for name, weight in given.items() if isinstance(given, dict) else ():
+        if not (np.isfinite(weight) and weight >= 0):
+            raise ValueError(
+                f"class_weight must hold finite numbers not below 0, got {weight} for class {name!r}; "
+                f"0 leaves a class out"
+            )
+    return compute_class_weight(given, classes=classes, y=classes)

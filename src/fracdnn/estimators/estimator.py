@@ -12,24 +12,16 @@ from typing import Any, Self
 import numpy as np
 import torch
 from scipy.sparse import issparse
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from fracdnn.columns.encoding import Encoded, Encoding, learn
+from fracdnn.columns.encoding import Encoded, Encoding, learn, row_from_0
+from fracdnn.columns.frames import as_table
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.calibration import Calibration
 from fracdnn.estimators.export import Deployed, mean_of, write_program
-from fracdnn.estimators.fitting import Fitting
+from fracdnn.estimators.fitting import Fitting, as_tensor, heaviest
 from fracdnn.estimators.model_file import network_document, network_of, parameters_document, parameters_of
-from fracdnn.estimators.sample_checks import (
-    as_numpy,
-    as_tensor,
-    check_one_label_each,
-    checked_table,
-    checked_weights,
-    heaviest,
-    inputs_of,
-    unseen_notes,
-)
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.training import History, Objective, Standardization, together
@@ -183,7 +175,8 @@ class FractionalEstimator(Fitting):
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
         """The function of standardized samples, a part of them at a time; `rows` is their axis in what it gives."""
         table, _ = checked_table(self, as_numpy(X), reset=False)
-        for note in unseen_notes(self.encoding_, table):
+        unseen = self.encoding_.unseen(table) if hasattr(table, "iter_columns") else getattr(table, "unseen", {})
+        for note in self.encoding_.unseen_notes(unseen):
             warnings.warn(note, stacklevel=5)
         parts = (slice(i, i + ROWS_AT_A_TIME) for i in range(0, table.shape[0], ROWS_AT_A_TIME))
         pieces = (as_tensor(inputs_of(self.encoding_, table, part)) for part in parts)
@@ -199,8 +192,12 @@ class FractionalEstimator(Fitting):
                 table, _ = checked_table(self, X, ensure_min_samples=0, reset=options["reset"])
                 y = np.asarray(y)
             else:
-                if not options.get("multi_output"):
-                    check_one_label_each(y)
+                if len(np.shape(y)[1:]) == 1 and np.shape(y)[1] > 1 and not options.get("multi_output"):
+                    raise ValueError(
+                        f"y must hold one label for each sample, got shape {np.shape(y)}; FractionalRegressor takes "
+                        f"several outputs, and sklearn.multioutput.MultiOutputClassifier makes one classifier for each "
+                        f"label"
+                    )
                 table, y = checked_table(self, X, y, **options)
                 if check is not None:
                     check(y)
@@ -236,3 +233,60 @@ class FractionalEstimator(Fitting):
         self.__dict__.pop("feature_names_in_", None)
         if named:
             self.feature_names_in_ = np.array(encoding.names, dtype=object)
+
+
+def as_numpy(values: Any) -> Any:
+    """A tensor of any device as an array; anything else as it is."""
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
+def checked_table(
+    estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any
+) -> tuple[Any, np.ndarray]:
+    """X, and y where it is given, as scikit-learn wants them; cells may be missing, and numbers must be finite.
+
+    X becomes an array or sparse matrix of numbers, a Polars frame, or stays `Encoded`.
+    """
+    options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": "allow-nan", **options}
+    alone, given, X = isinstance(y, str), X, as_table(X)
+    if isinstance(X, Encoded):
+        if reset:
+            estimator._take_encoding(X.encoding)
+        elif X.encoding != estimator.encoding_:
+            raise InvalidArgumentError("X must be encoded as in fit, got another encoding; pass the table itself")
+    elif hasattr(X, "iter_columns"):
+        validate_data(estimator, given, reset=reset, skip_check_array=True)  # names and number of columns
+    else:
+        found = validate_data(estimator, X, y, reset=reset, **options)
+        return (found, y) if alone else found
+    rows = np.zeros((len(X), 1))  # for scikit-learn's messages on their number
+    if alone:
+        check_array(rows, estimator=estimator, input_name="X", **options)
+        return X, y
+    return X, check_X_y(rows, y, estimator=estimator, **options)[1]
+
+
+def inputs_of(encoding: Encoding, table: Any, rows: slice = slice(None)) -> np.ndarray:
+    """The network's inputs for some rows of what `checked_table` gives."""
+    if isinstance(table, Encoded):
+        return table.inputs[rows]
+    part = table[rows]
+    return encoding(part.toarray() if issparse(part) else part, lambda row: row_from_0((rows.start or 0) + row))
+
+
+def checked_weights(given: Any, n: int) -> np.ndarray:
+    """A weight for each of n samples, float64, from one for each, one for all, or None, which is 1."""
+    with together.joint("checking sample_weight"):
+        given = as_numpy(given)
+        if not together.is_alone() and (not n or (given is not None and not np.any(given))):
+            return np.zeros(n)  # other processes may have samples, or some with a weight
+        if given is None or isinstance(given, Real):
+            given = np.full(n, 1.0 if given is None else given)
+        weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+        if weight.shape != (n,) or (weight < 0).any():
+            got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
+            raise ValueError(
+                f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
+                f"pass an array of shape ({n},)"
+            )
+        return weight

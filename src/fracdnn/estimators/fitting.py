@@ -21,7 +21,6 @@ from sklearn.utils import check_random_state
 from fracdnn.estimators.calibration import Calibration, temperature_of, weights_of
 from fracdnn.estimators.model_file import parameters_document
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
-from fracdnn.estimators.sample_checks import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.nn import FractionalNetwork
@@ -45,6 +44,7 @@ from fracdnn.training.adam import Adam, adam_epoch, can_go_side_by_side
 from fracdnn.training.progress import logged
 from fracdnn.training.records import record_of
 from fracdnn.training.task import digest
+from fracdnn.training.together import Rows
 
 # Parameters that a network has, too.
 _NETWORK_OPTIONS = ("n_layers", "order", "width", "step_size", "activation", "bias", "learn_order")
@@ -348,3 +348,43 @@ def _check_matrix_fits(network: FractionalNetwork, solver: str) -> None:
             f"got {needed / 2**30:.3g} GiB for n = {n:,} parameters in {str(network.W.dtype).removeprefix('torch.')}; "
             f"use solver='lbfgs' or 'adam', a smaller width, fewer n_layers or n_bins=0"
         )
+
+
+def as_tensor(values: np.ndarray) -> torch.Tensor:
+    """Without a copy where the array may be written; some tables' columns may not."""
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def heaviest(weight: np.ndarray) -> float:
+    """The largest weight of all processes, which must be above 0."""
+    found = float(together.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
+    if not found > 0:
+        raise ValueError(
+            "sample_weight and class_weight must leave a sample with a weight above 0, got zero for all; raise one"
+        )
+    return found
+
+
+def merge_repeated(
+    X: np.ndarray, target: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Rows]:
+    """Distinct samples of all processes in sorted order with their weights added up, those without weight left out.
+
+    The objective is the same and costs less; and a weight is then worth a repetition to the last bit. Only the ratios
+    of weights count: they are divided by a power of 2, so that in single precision none overflows and none is lost.
+
+    Of several processes, the first that has a sample keeps it; the rows say which those of this one are. So a training
+    does not depend on which process was given which samples.
+    """
+    largest = heaviest(weight)
+    kept = weight > 0
+    given = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
+    several = together.from_each(given, "the samples, to find repeated ones")
+    begin = sum(len(each[0]) for each in several[: together.rank()])
+    X, target, weight = given if together.is_alone() else map(np.concatenate, zip(*several, strict=True))
+    both = np.column_stack([X, target.astype(np.float64)])
+    _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    weight = np.bincount(which.reshape(-1), weights=weight, minlength=len(first))
+    places = ((begin <= first) & (first < begin + len(given[0]))).nonzero()[0]
+    rows = Rows(len(first), None if together.is_alone() else torch.from_numpy(places))
+    return X[first], target[first], weight, rows

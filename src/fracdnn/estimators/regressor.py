@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
-from fracdnn.estimators.sample_checks import as_tensor, merge_repeated
+from fracdnn.estimators.fitting import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import quantiles
 from fracdnn.parameters import RegressorParameters
 from fracdnn.training import Standardization, together

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from fracdnn.columns.encoding import Encoding
+from fracdnn.estimators.classifier import class_weights
 from fracdnn.estimators.recipe import resolve_recipe
-from fracdnn.estimators.sample_checks import class_weights
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.training import Standardization, StreamedAdamTraining, StreamedTask, together
 from fracdnn.training.samples import Chunk, Samples

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from fracdnn.columns.column import Numbers
 from fracdnn.columns.encoding import Encoding
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.estimator import as_numpy, checked_table, inputs_of
 from fracdnn.estimators.reliability import Reliability
-from fracdnn.estimators.sample_checks import as_numpy, checked_table, inputs_of
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 
 # Scatter plots show at most this many samples, always the same ones.
