@@ -192,7 +192,7 @@ class FractionalEstimator(Fitting):
                 table, _ = checked_table(self, X, ensure_min_samples=0, reset=options["reset"])
                 y = np.asarray(y)
             else:
-                if len(np.shape(y)[1:]) == 1 and np.shape(y)[1] > 1 and not options.get("multi_output"):
+                if np.ndim(y) == 2 and np.shape(y)[1] > 1 and not options.get("multi_output"):
                     raise ValueError(
                         f"y must hold one label for each sample, got shape {np.shape(y)}; FractionalRegressor takes "
                         f"several outputs, and sklearn.multioutput.MultiOutputClassifier makes one classifier for each "

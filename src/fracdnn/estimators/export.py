@@ -99,32 +99,25 @@ def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype,
     if not encoding.is_plain:
         _check_exportable(encoding, path.suffix)
         dtype = torch.float64
+    if path.suffix == ".onnx":
+        require("onnx", "onnxscript")
+        module.activations = {**ACTIVATIONS, "gelu": _single_gelu}
     example = torch.zeros(2, len(encoding.feature_names), dtype=dtype)
+    with torch.no_grad():
+        program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("n_samples")},))
     if path.suffix == ".pt2":
-        program = _program(module, example)
         return write_whole(path, lambda temporary: torch.export.save(program, temporary))
-    module.activations = {**ACTIVATIONS, "gelu": _single_gelu}
-    return _write_onnx(path, _program(module, example), None if encoding.is_plain else encoding)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own, about its registry
+        onnx = torch.onnx.export(program, dynamo=True, verbose=False)
+    assert onnx is not None
+    model = onnx.model_proto if encoding.is_plain else _with_columns(onnx.model_proto, encoding)
+    return write_whole(path, lambda temporary: temporary.write_bytes(model.SerializeToString()))
 
 
 def _single_gelu(x: torch.Tensor) -> torch.Tensor:
     """GELU by its float32 version, 1e-7 away: ONNX Runtime has no error function in float64."""
     return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
-
-
-def _program(module: Deployed, example: torch.Tensor) -> torch.export.ExportedProgram:
-    with torch.no_grad():
-        return torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("n_samples")},))
-
-
-def _write_onnx(path: Path, program: torch.export.ExportedProgram, encoding: Encoding | None) -> Path:
-    require("onnx", "onnxscript")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's own, about its registry
-        onnx = torch.onnx.export(program, dynamo=True, verbose=False)
-    assert onnx is not None
-    model = onnx.model_proto if encoding is None else _with_columns(onnx.model_proto, encoding)
-    return write_whole(path, lambda temporary: temporary.write_bytes(model.SerializeToString()))
 
 
 def _with_columns(model: Any, encoding: Encoding) -> Any:
