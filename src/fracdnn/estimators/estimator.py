@@ -149,7 +149,7 @@ class FractionalEstimator(Fitting):
             or n_features != n_inputs + estimator.shaping_.n_added
             or not (temperature is None or (isinstance(temperature, float) and 0 < temperature < float("inf")))
         ):
-            raise ValueError("members, features or a temperature of another model")
+            raise ValueError("members, a temperature or other features than the network's")
         return estimator
 
     def _answers(self, X: Any) -> np.ndarray:
