@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import Marks, as_floats, as_text, may_be_numbers, missing_as_null, parsed
+from fracdnn.columns.cells import Marks, as_text, may_be_numbers, missing_as_null, parsed
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
@@ -65,7 +65,7 @@ class Numbers:
                     f"column {quoted(self.name)} must hold {rule}, got {cell} in {place(rows[0])}; "
                     f"correct the cell, or leave it empty if it is not known"
                 )
-        return as_floats(values)
+        return values.to_numpy()
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,6 @@ class Dates:
     def inputs(self) -> list[str]:
         parts = [f"{self.name} ({'time of day' if self.order == 'clock' else part})" for part in self.parts]
         return [*parts, f"{self.name} is missing"] if self.gaps else parts
-
-    @property
-    def filling(self) -> np.ndarray:
-        return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
         seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name, self.order)

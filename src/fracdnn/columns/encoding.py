@@ -3,7 +3,6 @@
 A table is an array of numbers, NaN where one is missing, or a Polars frame (see `frames`).
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -205,8 +204,8 @@ def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
         "number" if dtype.is_numeric() or dtype in number else "category" if dtype in category else str(dtype)
         for dtype in (frame.dtypes if frame.height else ())
     ]
-    sorts = [json.loads(text) for text in together.from_each(json.dumps(mine), "the types of the columns")]
-    for name, *kinds in zip(frame.columns, *filter(None, sorts), strict=True):
+    every = filter(None, together.from_each(mine, "the types of the columns"))
+    for name, *kinds in zip(frame.columns, *every, strict=True):
         if len(set(kinds)) > 1 or not frame.height:
             kind = pl.Categorical if "category" in kinds else pl.String
             frame = frame.with_columns(as_text(frame[name]).cast(kind))

@@ -4,7 +4,6 @@ They merge in a tree, whose order does not depend on who reads which part: sums 
 quantiles are then the same bits for any number of processes.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import reduce
@@ -122,9 +121,7 @@ def median_of(values: np.ndarray, weight: np.ndarray) -> float:
 
 def _between(low: float, high: float) -> float:
     """The mean of two numbers, whose sum may overflow."""
-    with np.errstate(over="ignore"):
-        both = float(low + high)
-    return both / 2 if math.isfinite(both) else float(low / 2 + high / 2)
+    return float(low if low == high else low / 2 + high / 2)
 
 
 class Tree(Generic[Summary]):

@@ -14,7 +14,7 @@ import numpy as np
 from fracdnn.columns import cells
 from fracdnn.columns.cells import DIFFERENT, Marks, Strays
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
-from fracdnn.columns.dates import ORDERS, PARTS, date_of, days_of, orders_of, parts_of, seconds_in
+from fracdnn.columns.dates import ORDERS, PARTS, date_features, date_of, days_of, orders_of, parts_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles, Sums, both
 from fracdnn.columns.words import alike, listed, quoted
@@ -86,7 +86,7 @@ def number_readings(
     """With a decimal point and, where that may make a difference, a comma."""
     may_have_comma = marks.commas or marks.unclear or not marks.points
     differs = column.dtype == pl.String and may_have_comma and column.str.contains(DIFFERENT).any()
-    values = {sign: cells.as_floats(cells.parsed(column, sign, truth=truth)) for sign in (".," if differs else ".")}
+    values = {sign: cells.parsed(column, sign, truth=truth).to_numpy() for sign in (".," if differs else ".")}
     return {sign: Reading.of(column, each[:, None], weight, size) for sign, each in values.items()}
 
 
@@ -278,7 +278,10 @@ class ColumnSummary(Sums):
             places = [PARTS.index(part) for part in column.parts] if isinstance(column, Dates) else [0]
             moments = Moments(*(each[places] for each in vars(reading.moments).values()))
             missing = self.rows - moments.count
-            filling = column.filling if isinstance(column, Dates) else np.array([column.median])
+            filling = np.array([column.median])
+            if isinstance(column, Dates):
+                nothing = pl.Series([None], dtype=pl.Int64)
+                filling = date_features(nothing, column.first, column.median, column.parts)[0]
             filled = moments.merged(Moments(missing, filling, np.zeros(len(places))))
             mean, deviation = _shares(missing[:1] / self.rows if column.gaps else np.empty(0))
             return np.append(filled.mean, mean), np.append(filled.deviation, deviation)

@@ -28,16 +28,7 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
         self._check_parameters()
-        new = not self._goes_on()
-        table, y = self._validated(X, y, check_classification_targets, reset=new)
-        classes = classes_of_all(y)
-        if not new and not np.array_equal(classes, self.classes_):
-            raise ValueError(
-                f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
-                f"got {classes.tolist()}; set warm_start=False to start anew"
-            )
-        self.classes_ = classes
-        self._train(*self._samples(table, y, sample_weight, new=new))
+        self._train(*self._samples(X, y, sample_weight, new=not self._goes_on()))
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "FractionalClassifier":
@@ -55,10 +46,9 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
                 f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}; leave it out"
             )
         self.classes_ = given
-        table, y = self._validated(X, y, self._check_known, reset=first)
         if isinstance(self.class_weight, str):
             raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
-        self._train_on(*self._samples(table, y, sample_weight, new=first))
+        self._train_on(*self._samples(X, y, sample_weight, new=first, are_known=True))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -96,10 +86,20 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         )
 
     def _samples(
-        self, table: Any, y: np.ndarray, sample_weight: Any, *, new: bool
+        self, X: Any, y: Any, sample_weight: Any, *, new: bool, are_known: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs, labels and weights; the classes are those of these samples unless they `are_known`."""
+        check = self._check_known if are_known else check_classification_targets
+        X, y, weight = self._checked(X, y, sample_weight, check, new=new)
+        if not are_known:
+            classes = classes_of_all(y)
+            if not new and not np.array_equal(classes, self.classes_):
+                raise ValueError(
+                    f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
+                    f"got {classes.tolist()}; set warm_start=False to start anew"
+                )
+            self.classes_ = classes
         labels = np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
-        X, weight = self._encoded(table, sample_weight, new=new)
         if self.class_weight is not None:
             here = torch.from_numpy(np.bincount(labels, minlength=len(self.classes_)))
             counts = together.total(here, "the class counts").numpy()

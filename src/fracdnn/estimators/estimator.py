@@ -19,7 +19,7 @@ from fracdnn.columns.encoding import Encoded, Encoding, learn, row_from_0
 from fracdnn.columns.frames import as_table
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.calibration import Calibration
-from fracdnn.estimators.export import Deployed, mean_of, write_program
+from fracdnn.estimators.export import mean_of, write_program
 from fracdnn.estimators.fitting import Fitting, as_tensor, heaviest
 from fracdnn.estimators.model_file import network_document, network_of, parameters_document, parameters_of
 from fracdnn.estimators.shaping import Shaping
@@ -94,13 +94,11 @@ class FractionalEstimator(Fitting):
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
 
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
-        regressor's `predict` ([n, n_outputs]) gives. Of a table with categories or missing cells, ONNX takes the
-        columns as they are, an input [n, 1] for each: float64 with NaN, or text with "" for a missing cell. Dates are
-        refused.
+        regressor's `predict` ([n, n_outputs]) gives. Of a table with categories, dates or missing cells, it takes what
+        `encoding_` makes of the columns, in float64; `encoding_.feature_names` are their names.
         """
         check_is_fitted(self)
-        module = Deployed(self.members_, self.standardization_, self.shaping_, self._answer)
-        return write_program(path, module, self._dtype(), self.encoding_)
+        return write_program(path, self)
 
     @abstractmethod
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
@@ -182,14 +180,17 @@ class FractionalEstimator(Fitting):
         pieces = (as_tensor(inputs_of(self.encoding_, table, part)) for part in parts)
         return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()
 
-    def _validated(
-        self, X: Any, y: Any, check: Callable[[np.ndarray], None] | None = None, **options: Any
-    ) -> tuple[Any, np.ndarray]:
-        """Samples as scikit-learn wants them. Of several processes, one may have none, and all must be set alike."""
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, check: Any = None, *, new: bool, **options: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The network's inputs, of which those of a new fit say what they are, with y and a weight for each sample.
+
+        Of several processes, one may have no samples, and all must be set alike.
+        """
         X, y = as_numpy(X), as_numpy(y)
         with together.joint("checking the samples"):
             if not together.is_alone() and np.ndim(y) and not len(y):
-                table, _ = checked_table(self, X, ensure_min_samples=0, reset=options["reset"])
+                table, _ = checked_table(self, X, ensure_min_samples=0, reset=new)
                 y = np.asarray(y)
             else:
                 if np.ndim(y) == 2 and np.shape(y)[1] > 1 and not options.get("multi_output"):
@@ -198,22 +199,13 @@ class FractionalEstimator(Fitting):
                         f"several outputs, and sklearn.multioutput.MultiOutputClassifier makes one classifier for each "
                         f"label"
                     )
-                table, y = checked_table(self, X, y, **options)
+                table, y = checked_table(self, X, y, reset=new, **options)
                 if check is not None:
                     check(y)
-        together.check_same(
-            parameters=self._parameters_text(),
-            features_of_X=repr(self._features()),
-            fits_before=repr(self._goes_on()),
-        )
-        return table.toarray() if issparse(table) else table, y
-
-    def _parameters_text(self) -> str:
-        return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
-
-    def _encoded(self, table: Any, sample_weight: Any, *, new: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The network's inputs, of which in a new fit these samples say what they are, and a weight for each sample."""
+        same = {"parameters": self._parameters_text(), "features_of_X": repr(self._features())}
+        together.check_same(**same, fits_before=repr(self._goes_on()))
         weight = checked_weights(sample_weight, table.shape[0])
+        table = table.toarray() if issparse(table) else table
         if new and not isinstance(table, Encoded):
             heaviest(weight)
             names = self._features()["names"] or [f"x{j}" for j in range(self.n_features_in_)]
@@ -221,7 +213,10 @@ class FractionalEstimator(Fitting):
             for note in notes if together.is_first() else ():
                 warnings.warn(note.removeprefix("warning: "), stacklevel=4)
         with together.joint("encoding the samples"):
-            return inputs_of(self.encoding_, table), weight
+            return inputs_of(self.encoding_, table), y, weight
+
+    def _parameters_text(self) -> str:
+        return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
     def _features(self) -> dict[str, Any]:
         names = getattr(self, "feature_names_in_", None)

@@ -3,25 +3,18 @@
 import copy
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
-from fracdnn.columns.cells import MISSING
-from fracdnn.columns.column import Categories, Numbers
-from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
-from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import ACTIVATIONS, affine
-from fracdnn.training import Standardization
 
 
 def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -30,35 +23,27 @@ def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
     return found[0] if len(found) == 1 else sum(found[1:], found[0]) / len(found)
 
 
-# What names within an ONNX program of columns begin with.
-_OWN = "fracdnn/"
-
-
 class Deployed(nn.Module):
-    """From features to answers in one module, in float64: scale, run the members, then the mean of `answer` (must be
-    traceable).
+    """From features to answers in one module, in float64: scale, run the members of the estimator, then the mean of
+    their answers.
 
     The memory's weights are constants here, since the order is what it is.
     """
 
-    def __init__(
-        self,
-        members: Sequence[FractionalNetwork],
-        standardization: Standardization,
-        shaping: Shaping,
-        answer: Callable[[torch.Tensor], torch.Tensor],
-    ) -> None:
+    def __init__(self, estimator: Any, activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]]) -> None:
         super().__init__()
-        self.members = nn.ModuleList(copy.deepcopy(network).cpu().eval() for network in members)
-        self._memories = [_memory_of(network) for network in members]
-        self._standardization, self._shaping, self._answer = standardization, shaping, answer
-        self.activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = ACTIVATIONS
+        self.members = nn.ModuleList(copy.deepcopy(network).cpu().eval() for network in estimator.members_)
+        self.estimator, self.activations, self.memories = estimator, activations, []
+        for network in estimator.members_:
+            order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
+            matrix = memory_matrix(order, network.architecture.n_layers)
+            self.memories.append((matrix, float(l1_step_factor(order, step_size))))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         inputs = features.to(torch.float64)
-        y = self._shaping(inputs, self._standardization(inputs))
-        several = zip(self.members, self._memories, strict=True)
-        return mean_of(self._answer(self._outputs(network, *memory, y)) for network, memory in several)
+        y = self.estimator.shaping_(inputs, self.estimator.standardization_(inputs))
+        several = zip(self.members, self.memories, strict=True)
+        return mean_of(self.estimator._answer(self._outputs(network, *memory, y)) for network, memory in several)
 
     def _outputs(self, network: Any, matrix: torch.Tensor, factor: float, y: torch.Tensor) -> torch.Tensor:
         architecture, weights = network.architecture, network.weights()
@@ -73,35 +58,16 @@ class Deployed(nn.Module):
         return nn.functional.linear(y, weights.W)
 
 
-def _memory_of(network: FractionalNetwork) -> tuple[torch.Tensor, float]:
-    order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
-    return memory_matrix(order, network.architecture.n_layers), float(l1_step_factor(order, step_size))
-
-
-def _check_exportable(encoding: Encoding, suffix: str) -> None:
-    """Refuse columns that a program cannot take: in .pt2 all that are not inputs as they are, in .onnx dates."""
-    kinds = {"date": "dates", "category": "categories", "number": "missing cells"}
-    odd = [column for column in encoding.columns if column.kind == "date" or suffix == ".pt2"]
-    odd = [column for column in odd if column.inputs != [column.name]]
-    if odd:
-        remedy = "export to .onnx" if odd[0].kind != "date" else "make numbers of the dates before the estimator"
-        raise InvalidArgumentError(
-            f"a model to export to {suffix} must have no {kinds[odd[0].kind]}, got some in column {odd[0].name!r}; "
-            f"{remedy}, or use save"
-        )
-
-
-def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype, encoding: Encoding) -> Path:
-    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features of this dtype, or the columns."""
+def write_program(path: str | os.PathLike, estimator: Any) -> Path:
+    """Write `.onnx` or `.pt2`, whole or not at all."""
     path = Path(path)
     if path.suffix not in (".onnx", ".pt2"):
         raise InvalidArgumentError(f"path must end in .onnx or .pt2, got {path}; the ending says which format to write")
-    if not encoding.is_plain:
-        _check_exportable(encoding, path.suffix)
-        dtype = torch.float64
     if path.suffix == ".onnx":
         require("onnx", "onnxscript")
-        module.activations = {**ACTIVATIONS, "gelu": _single_gelu}
+    module = Deployed(estimator, ACTIVATIONS if path.suffix == ".pt2" else {**ACTIVATIONS, "gelu": _single_gelu})
+    encoding = estimator.encoding_
+    dtype = estimator._dtype() if encoding.is_plain else torch.float64
     example = torch.zeros(2, len(encoding.feature_names), dtype=dtype)
     with torch.no_grad():
         program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("n_samples")},))
@@ -111,52 +77,9 @@ def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype,
         warnings.simplefilter("ignore")  # the exporter's own, about its registry
         onnx = torch.onnx.export(program, dynamo=True, verbose=False)
     assert onnx is not None
-    model = onnx.model_proto if encoding.is_plain else _with_columns(onnx.model_proto, encoding)
-    return write_whole(path, lambda temporary: temporary.write_bytes(model.SerializeToString()))
+    return write_whole(path, lambda temporary: onnx.save(str(temporary)))
 
 
 def _single_gelu(x: torch.Tensor) -> torch.Tensor:
     """GELU by its float32 version, 1e-7 away: ONNX Runtime has no error function in float64."""
     return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
-
-
-def _with_columns(model: Any, encoding: Encoding) -> Any:
-    """The ONNX model with an input [n_samples, 1] for each column in place of one for all features: float64, NaN where
-    a number is missing, or text without blanks around it, "" where a category is.
-    """
-    from onnx import TensorProto, compose, helper, numpy_helper
-
-    # Names within the program, so that none is that of a column.
-    model = compose.add_prefix(model, _OWN)
-    features, inputs, nodes, constants, parts = model.graph.input[0].name, [], [], [], []
-
-    def constant(name: str, values: Any) -> str:
-        constants.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
-
-    def add(kind: str, sources: list[str], out: str, **options: Any) -> str:
-        nodes.append(helper.make_node(kind, sources, [out], **options))
-        return out
-
-    for number, column in enumerate(encoding.used().columns):
-        own = f"{_OWN}column_{number}"
-        kind = TensorProto.DOUBLE if isinstance(column, Numbers) else TensorProto.STRING
-        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n_samples", 1]))
-        if isinstance(column, Numbers):
-            is_missing = add("IsNaN", [column.name], f"{own}_is_missing")
-            parts.append(add("Where", [is_missing, constant(f"{own}_median", column.median), column.name], own))
-            if column.gaps:
-                parts.append(add("Cast", [is_missing], f"{own}_missing", to=TensorProto.DOUBLE))
-        elif isinstance(column, Categories):
-            places = {text: place for place, text in enumerate(column.categories)}
-            places |= dict.fromkeys(MISSING, len(column.inputs) - 1 if column.gaps else -1)
-            codes = {"keys_strings": list(places), "values_int64s": list(places.values()), "domain": "ai.onnx.ml"}
-            others = len(column.categories) if column.others else -1
-            code = add("LabelEncoder", [column.name], f"{own}_code", default_int64=others, **codes)
-            known = constant(f"{own}_places", np.arange(len(column.inputs))[None])
-            parts.append(add("Cast", [add("Equal", [code, known], f"{own}_is")], own, to=TensorProto.DOUBLE))
-    whole = helper.make_tensor_value_info(add("Concat", parts, f"{_OWN}columns", axis=1), TensorProto.DOUBLE, None)
-    graph = helper.make_graph(nodes, "columns", inputs, [whole], constants)
-    domains = [*model.opset_import, helper.make_opsetid("ai.onnx.ml", 3)]
-    front = helper.make_model(graph, opset_imports=domains, ir_version=model.ir_version)
-    return compose.merge_models(front, model, [(whole.name, features)])

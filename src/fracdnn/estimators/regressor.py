@@ -79,7 +79,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
         return found[:, 0] if self._flat else found
 
     def _samples(self, X: Any, y: Any, sample_weight: Any, *, new: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        table, y = self._validated(X, y, multi_output=True, y_numeric=True, reset=new)
+        X, y, weight = self._checked(X, y, sample_weight, new=new, multi_output=True, y_numeric=True)
         values = np.asarray(y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
         together.check_same(outputs_of_y=str(y.shape[1:]))
@@ -89,7 +89,6 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
-        X, weight = self._encoded(table, sample_weight, new=new)
         if new:
             self._set_target_scale(X, values, weight)
         return X, values, weight
