@@ -35,7 +35,7 @@ class Shaping:
             edges = _edges(inputs[:, place], weight, n_bins)
             if len(edges) > FEWEST_BINS:
                 bins.append(np.stack([np.full(len(edges) - 1, place), edges[:-1], np.diff(edges)]))
-        column, low, width = torch.from_numpy(np.concatenate(bins, axis=1))
+        column, low, width = (torch.from_numpy(each.copy()) for each in np.concatenate(bins, axis=1))
         return cls(None if clip is None else float(clip), column.to(torch.int64), low, width)
 
     @classmethod
