@@ -383,8 +383,16 @@ def merge_repeated(
     begin = sum(len(each[0]) for each in several[: together.rank()])
     X, target, weight = given if together.is_alone() else map(np.concatenate, zip(*several, strict=True))
     both = np.column_stack([X, target.astype(np.float64)])
-    _, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    weight = np.bincount(which.reshape(-1), weights=weight, minlength=len(first))
+    # By keys, which takes half the time that rows do.
+    _, first, which = np.unique(_sorting_keys(both), return_index=True, return_inverse=True)
+    weight = np.bincount(which, weights=weight, minlength=len(first))
     places = ((begin <= first) & (first < begin + len(given[0]))).nonzero()[0]
     rows = Rows(len(first), None if together.is_alone() else torch.from_numpy(places))
     return X[first], target[first], weight, rows
+
+
+def _sorting_keys(rows: np.ndarray) -> np.ndarray:
+    """Rows of finite numbers as bytes that sort as the rows do, number by number."""
+    bits = (np.ascontiguousarray(rows) + 0.0).view(np.int64)  # with one zero in place of two
+    bits ^= (bits >> 63) | np.iinfo(np.int64).min  # the sign of all, and the other bits of negative numbers
+    return bits.astype(">i8").view(f"S{8 * rows.shape[1]}").reshape(-1)
