@@ -193,9 +193,10 @@ class FractionalEstimator(Fitting):
                 table, _ = checked_table(self, X, ensure_min_samples=0, reset=new)
                 y = np.asarray(y)
             else:
-                if np.ndim(y) == 2 and np.shape(y)[1] > 1 and not options.get("multi_output"):
+                shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+                if len(shape) == 2 and shape[1] > 1 and not options.get("multi_output"):
                     raise ValueError(
-                        f"y must hold one label for each sample, got shape {np.shape(y)}; FractionalRegressor takes "
+                        f"y must hold one label for each sample, got shape {tuple(shape)}; FractionalRegressor takes "
                         f"several outputs, and sklearn.multioutput.MultiOutputClassifier makes one classifier for each "
                         f"label"
                     )
