@@ -18,7 +18,7 @@ from fracdnn.nn.operators import ACTIVATIONS, affine
 
 
 def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
-    """In the order of the members, so that it is the same for all numbers of rows."""
+    """The mean of what the members answer, added up in their order."""
     found = list(answers)
     return found[0] if len(found) == 1 else sum(found[1:], found[0]) / len(found)
 
