@@ -2,7 +2,7 @@ import sys
 
 import numpy as np
 import onnxruntime
-import polars as pl
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import load_diabetes, load_iris
@@ -71,18 +71,32 @@ def test_regressors_give_values_in_the_targets_units(tmp_path):
     np.testing.assert_allclose(found[:, 0], regressor.predict(X), rtol=1e-6)
 
 
-def test_tables_with_categories_dates_and_missing_cells(tmp_path):
+def test_tables_with_categories_and_missing_cells(tmp_path):
     rng = np.random.default_rng(0)
-    table = pl.DataFrame({"size": rng.standard_normal(80), "kind": rng.choice(["a", "b", "c"], 80)})
-    table = table.with_columns(day=pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 3, 20), eager=True))
-    table = table.with_columns(pl.when(pl.int_range(80) % 7 > 0).then(pl.col("size", "kind")))
-    y = np.where(table["size"].fill_null(0) + (table["kind"] == "a").fill_null(False) > 0.7, "yes", "no")
+    table = pd.DataFrame({"size": rng.standard_normal(80), "age": rng.uniform(size=80)})
+    table["kind"] = rng.choice(["a", "b", "c"], 80)
+    table = table.assign(features=table["age"], column_1=table["size"], linear=table["kind"])  # as the program's own
+    table.loc[::7, ["size", "kind"]] = None
+    y = np.where(table["age"] + (table["kind"] == "a") > 0.7, "yes", "no")
     classifier = FractionalClassifier(random_state=0, width=8, max_iter=5, n_members=2).fit(table, y)
-    inputs, expected = classifier.encoding_(table.head(20)), classifier.predict_proba(table.head(20))
-    found = run_onnx(classifier.export(tmp_path / "t.onnx"), inputs, np.float64)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-    program = torch.export.load(classifier.export(tmp_path / "t.pt2")).module()
-    np.testing.assert_allclose(program(torch.from_numpy(inputs)).detach(), expected, rtol=0, atol=1e-6)
+    new = table.head(20)
+    new.loc[3, "kind"], new.loc[4, ["age", "kind"]] = "never seen", [np.nan, None]
+    session = onnxruntime.InferenceSession(classifier.export(tmp_path / "t.onnx"), providers=["CPUExecutionProvider"])
+    cells = {name: new[[name]].to_numpy(np.float64) for name in ("size", "age", "features", "column_1")}
+    cells |= {name: new[[name]].fillna("").to_numpy(object) for name in ("kind", "linear")}
+    with (
+        pytest.warns(UserWarning, match="1 cell with a category that training has not seen"),
+        pytest.warns(UserWarning, match="'age': 1 missing cell where training saw none; predicted as the median"),
+    ):
+        expected = classifier.predict_proba(new)
+    np.testing.assert_allclose(session.run(None, cells)[0], expected, rtol=0, atol=1e-6)
+    with pytest.raises(InvalidArgumentError, match=r"to \.pt2 must have no missing cells, got some in column 'size'"):
+        classifier.export(tmp_path / "t.pt2")
+    dated = FractionalClassifier(random_state=0, width=8, max_iter=1).fit(
+        pd.DataFrame({"day": pd.date_range("2024-01-01", periods=80)}), y
+    )
+    with pytest.raises(InvalidArgumentError, match=r"export to \.onnx must have no dates, got some in column 'day'"):
+        dated.export(tmp_path / "t.onnx")
 
 
 def test_other_endings_and_a_missing_exporter(tmp_path, monkeypatch):

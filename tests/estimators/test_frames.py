@@ -445,6 +445,18 @@ def test_a_number_of_features_that_lies_takes_no_memory(tmp_path):
         fracdnn.load(path)
 
 
+def test_export_is_for_numbers(tmp_path):
+    message = r"export to \.pt2 must have no categories, got some in column 'colour'; export to \.onnx, or use save"
+    with pytest.raises(InvalidArgumentError, match=message):
+        small(max_iter=2).fit(TABLE[["colour", "length"]], y).export(tmp_path / "model.pt2")
+    with pytest.warns(UserWarning, match="'x1' is left out: it is empty"):
+        half_empty = small(max_iter=2).fit(np.c_[np.arange(N), np.full(N, np.nan)], y)
+    with pytest.raises(InvalidArgumentError, match=r"to \.pt2 must have no unused cells, got some in column 'x1'"):
+        half_empty.export(tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+    assert small(max_iter=2).fit(TABLE[["length"]].fillna(0.0), y).export(tmp_path / "model.pt2").exists()
+
+
 def test_plain_numbers_are_not_touched():
     X = np.random.default_rng(0).normal(size=(20, 3))
     encoding = plain_encoding(0.0, 0.0, 0.0)

@@ -94,8 +94,9 @@ class FractionalEstimator(Fitting):
         """The fitted network with its scaling as ONNX (`.onnx`) or a torch.export program (`.pt2`), for other programs.
 
         It takes features [n, n_features] of the type `dtype`, computes in float64, and gives what `predict_proba` or a
-        regressor's `predict` ([n, n_outputs]) gives. Of a table with categories, dates or missing cells, it takes what
-        `encoding_` makes of the columns, in float64; `encoding_.feature_names` are their names.
+        regressor's `predict` ([n, n_outputs]) gives. Of a table with categories or missing cells, ONNX takes the
+        columns as they are, an input [n, 1] for each: float64 with NaN, or text with "" for a missing cell. Dates are
+        refused.
         """
         check_is_fitted(self)
         return write_program(path, self)

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
+from fracdnn.columns.cells import MISSING
+from fracdnn.columns.column import Categories, Numbers
+from fracdnn.columns.encoding import Encoding
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
@@ -59,14 +63,15 @@ class Deployed(nn.Module):
 
 
 def write_program(path: str | os.PathLike, estimator: Any) -> Path:
-    """Write `.onnx` or `.pt2`, whole or not at all."""
+    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features, or the columns."""
     path = Path(path)
     if path.suffix not in (".onnx", ".pt2"):
         raise InvalidArgumentError(f"path must end in .onnx or .pt2, got {path}; the ending says which format to write")
+    encoding = estimator.encoding_
+    _check_columns(encoding, path.suffix)
     if path.suffix == ".onnx":
         require("onnx", "onnxscript")
     module = Deployed(estimator, ACTIVATIONS if path.suffix == ".pt2" else {**ACTIVATIONS, "gelu": _single_gelu})
-    encoding = estimator.encoding_
     dtype = estimator._dtype() if encoding.is_plain else torch.float64
     example = torch.zeros(2, len(encoding.feature_names), dtype=dtype)
     with torch.no_grad():
@@ -77,9 +82,62 @@ def write_program(path: str | os.PathLike, estimator: Any) -> Path:
         warnings.simplefilter("ignore")  # the exporter's own, about its registry
         onnx = torch.onnx.export(program, dynamo=True, verbose=False)
     assert onnx is not None
-    return write_whole(path, lambda temporary: onnx.save(str(temporary)))
+    model = onnx.model_proto if encoding.is_plain else _with_columns(onnx.model_proto, encoding)
+    return write_whole(path, lambda temporary: temporary.write_bytes(model.SerializeToString()))
+
+
+def _check_columns(encoding: Encoding, suffix: str) -> None:
+    """Refuse columns that a program cannot take: in .pt2 all that are not inputs as they are, in .onnx dates."""
+    kinds = {"date": "dates", "category": "categories", "number": "missing cells", "unused": "unused cells"}
+    for column in encoding.columns:
+        if column.kind == "date" or (suffix == ".pt2" and column.inputs != [column.name]):
+            remedy = "make numbers of the dates before the estimator" if column.kind == "date" else "export to .onnx"
+            raise InvalidArgumentError(
+                f"a model to export to {suffix} must have no {kinds[column.kind]}, got some in column {column.name!r}; "
+                f"{remedy}, or use save"
+            )
 
 
 def _single_gelu(x: torch.Tensor) -> torch.Tensor:
     """GELU by its float32 version, 1e-7 away: ONNX Runtime has no error function in float64."""
     return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
+
+
+def _with_columns(model: Any, encoding: Encoding) -> Any:
+    """The ONNX model with an input [n_samples, 1] for each column in place of one for all features: float64, NaN where
+    a number is missing, or text without blanks around it, "" where a category is.
+    """
+    from onnx import TensorProto, compose, helper, numpy_helper
+
+    model = compose.add_prefix(model, "fracdnn/")  # so that no name within the program is that of a column
+    inputs, nodes, parts = [], [], []
+
+    def add(kind: str, sources: list[str], out: str, **options: Any) -> str:
+        nodes.append(helper.make_node(kind, sources, [out], **options))
+        return out
+
+    def constant(out: str, values: Any) -> str:
+        return add("Constant", [], out, value=numpy_helper.from_array(np.asarray(values)))
+
+    for number, column in enumerate(encoding.used().columns):
+        own = f"fracdnn/column_{number}"
+        kind = TensorProto.DOUBLE if isinstance(column, Numbers) else TensorProto.STRING
+        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n_samples", 1]))
+        if isinstance(column, Numbers):
+            is_missing = add("IsNaN", [column.name], f"{own}_is_missing")
+            parts.append(add("Where", [is_missing, constant(f"{own}_median", column.median), column.name], own))
+            if column.gaps:
+                parts.append(add("Cast", [is_missing], f"{own}_missing", to=TensorProto.DOUBLE))
+        elif isinstance(column, Categories):
+            places = {text: place for place, text in enumerate(column.categories)}
+            places |= dict.fromkeys(MISSING, len(column.inputs) - 1 if column.gaps else -1)
+            codes = {"keys_strings": list(places), "values_int64s": list(places.values()), "domain": "ai.onnx.ml"}
+            others = len(column.categories) if column.others else -1
+            code = add("LabelEncoder", [column.name], f"{own}_code", default_int64=others, **codes)
+            known = constant(f"{own}_places", np.arange(len(column.inputs))[None])
+            parts.append(add("Cast", [add("Equal", [code, known], f"{own}_is")], own, to=TensorProto.DOUBLE))
+    whole = helper.make_tensor_value_info(add("Concat", parts, "fracdnn/columns", axis=1), TensorProto.DOUBLE, None)
+    domains = [*model.opset_import, helper.make_opsetid("ai.onnx.ml", 3)]
+    graph = helper.make_graph(nodes, "columns", inputs, [whole])
+    front = helper.make_model(graph, opset_imports=domains, ir_version=model.ir_version)
+    return compose.merge_models(front, model, [(whole.name, model.graph.input[0].name)])
