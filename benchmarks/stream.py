@@ -52,7 +52,7 @@ def now() -> np.ndarray:
 def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
     """Train in this process; seconds of each epoch after the first, which compiles, and peak memory in MB."""
     from fracdnn import FractionalClassifier
-    from fracdnn.estimators.streamed_fit import fit_classifier
+    from fracdnn.estimators.streamed_fit import fit_streamed
     from fracdnn.tabular.examination import examine
     from fracdnn.tabular.reading import read_table
     from fracdnn.tabular.streaming import TableStream
@@ -70,8 +70,8 @@ def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
         table = examine(TableStream.of(str(folder)), TARGET)
         rows, ready = table.n_rows("training"), now()
         assert table.target.classes is not None
-        arguments = (table.target.classes, table.target.counts, table.standardization)
-        fit_classifier(estimator, table.samples("training"), *arguments, encoding=table.encoding)
+        given = {"classes": table.target.classes, "counts": table.target.counts}
+        fit_streamed(estimator, table.samples("training"), table.standardization, table.encoding, **given)
     else:
         frame = read_table(str(folder))
         features, y = frame.drop(TARGET), frame[TARGET].to_numpy()

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.stats import rankdata, studentized_range
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
-from fracdnn.estimators.reliability import calibration_error
+from fracdnn.estimators.reliability import Reliability
 from reproduction.statistics import LEVEL
 
 # Below it a probability counts as this much: what is 0 in float32 would cost some models all.
@@ -20,7 +20,7 @@ def measures_of_classes(y: np.ndarray, probabilities: np.ndarray) -> dict[str, f
         "log_loss": log_loss(y, clipped, labels=labels),
         "auc": roc_auc_score(y, scores, multi_class="ovr", labels=labels),
         "accuracy": (probabilities.argmax(1) == y).mean(),
-        "ece": calibration_error(y, clipped, labels),
+        "ece": Reliability.of(clipped, clipped.argmax(1) == y).error,
     }
 
 

@@ -149,7 +149,7 @@ import polars as pl
 from pathlib import Path
 
 from fracdnn import FractionalClassifier
-from fracdnn.estimators.streamed_fit import fit_classifier
+from fracdnn.estimators.streamed_fit import fit_streamed
 from fracdnn.tabular.examination import examine
 from fracdnn.tabular.streaming import TableStream
 from fracdnn.training import samples
@@ -167,8 +167,8 @@ for n_parts in (4, 20):
     for solver in ("adam", "lbfgs"):
         options = {"width": 2, "n_layers": 1, "batch_size": 5000, "max_iter": 1, "random_state": 0}
         estimator = FractionalClassifier(solver=solver, **options)
-        arguments = table.samples("training"), table.target.classes, table.target.counts, table.standardization
-        fit_classifier(estimator, *arguments)
+        target = {"classes": table.target.classes, "counts": table.target.counts}
+        fit_streamed(estimator, table.samples("training"), table.standardization, table.encoding, **target)
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
 print(peaks[1] - peaks[0])
 """

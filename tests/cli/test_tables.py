@@ -19,7 +19,7 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
-from fracdnn.estimators.reliability import calibration_error
+from fracdnn.estimators.reliability import Reliability
 from fracdnn.report.texts import number
 from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_table
@@ -138,7 +138,7 @@ def test_training_tells_what_its_scores_compare_with(limit, folder):
             probabilities, classes = model.predict_proba(held_out), model.estimator.classes_
             found = summary["test"]
             assert found["log_loss"] == pytest.approx(log_loss(true, probabilities, labels=classes))
-            assert found["ECE"] == pytest.approx(calibration_error(true, probabilities, classes))
+            assert found["ECE"] == pytest.approx(Reliability.of(probabilities, predicted == true).error)
             shares = [(true == name).mean() for name in true]
             assert baseline["log_loss"] == pytest.approx(-np.log(shares).mean())
             assert f"log-loss on the test rows: {number(found['log_loss'])}; baseline (class frequencies): " in text

@@ -52,7 +52,7 @@ def test_text_is_read_by_the_clock_that_it_shows(text):
 def test_other_text_is_no_date(text):
     assert seconds_in(pl.Series([text])).to_list() == [None]
     column = pl.Series([text, "2024-05-31", "NA", None])
-    strays = ColumnSummary.of(column, np.ones(4, dtype=bool), np.ones(4)).readings["ymd"].strays
+    strays = ColumnSummary.of(column, np.ones(4)).readings["ymd"].strays
     assert (strays.count, strays.examples) == (1, (text,))
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fracdnn.columns.summaries import Moments, Quantiles, median_of
-from fracdnn.columns.tree import Tree
+from fracdnn.columns.summaries import Moments, Quantiles, Tree, median_of
 
 NUMBERS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60)
 
@@ -79,7 +78,7 @@ def test_medians_of_many_values_are_within_the_stated_error(order, parts):
     off = max(0, ranks[0] - n / 2, n / 2 - ranks[1])
     assert off <= found.rank_error + 1
     assert 0 < found.rank_error <= n * (math.ceil(math.log2(parts)) + 1) / (2 * 128)
-    held = sum(len(node.summary.values) for node in tree.nodes)
+    held = sum(len(summary.values) for _, _, summary in tree.nodes)
     assert held <= 128 * (math.ceil(math.log2(parts)) + 1)
     assert len(found.values) <= 128
     assert found.weights.sum() == pytest.approx(n, rel=1e-12)

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from fracdnn.columns.summaries import Tree
 from fracdnn.columns.summary import ColumnSummary
-from fracdnn.columns.tree import Tree
 from fracdnn.tabular.ids import Numbering
 from fracdnn.tabular.targets import TargetSummary
 
@@ -44,8 +44,8 @@ def test_the_order_of_merges_is_that_of_one_reader(n):
     for count in (2, 3, 5, 8, n, n + 2):
         whole = Tree()
         for rank in range(count):
-            for node in tree_of(range(rank * n // count, (rank + 1) * n // count)).nodes:
-                whole.add(node)
+            for level, place, summary in tree_of(range(rank * n // count, (rank + 1) * n // count)).nodes:
+                whole.add_part(place, summary, level)
         assert whole.root() == alone
 
 
@@ -91,7 +91,7 @@ def test_a_target_can_be_sent(kind):
 def test_a_column_can_be_sent(cells):
     column, n = pl.Series("a", cells, dtype=pl.String), len(cells)
     learned = np.arange(n) != 1
-    found = ColumnSummary.of(column, learned, np.ones(learned.sum()))
+    found = ColumnSummary.of(column, learned.astype(float))
     arrived = sent(found)
     assert isinstance(arrived, ColumnSummary)
     assert repr(arrived) == repr(found)

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import fracdnn
 from fracdnn.datasets import make_level_set, make_peaks
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.sample_checks import merge_repeated
+from fracdnn.estimators.fitting import merge_repeated
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.training import Objective, Regularization
 from tests.plain import PLAIN

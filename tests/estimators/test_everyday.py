@@ -18,12 +18,13 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from fracdnn.columns.encoding import Encoded
 from fracdnn.container import read_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.streamed_fit import fit_classifier
+from fracdnn.estimators.streamed_fit import fit_streamed
 from fracdnn.exceptions import FileContentError
 from fracdnn.training import Standardization
-from tests.plain import PLAIN
+from tests.plain import PLAIN, plain_encoding
 from tests.training.pieces import Pieces
 
 X, y = load_iris(return_X_y=True)
@@ -178,12 +179,13 @@ def test_partial_fit_over_pieces_reaches_what_streaming_and_memory_do():
     options = {"width": 8, "n_layers": 5, "batch_size": 100, "learning_rate_init": 0.01, "random_state": 0, **PLAIN}
     whole = FractionalClassifier(max_iter=12, **options).fit(points[:2000], labels[:2000])
     streamed = FractionalClassifier(max_iter=12, **options)
-    counts = np.bincount(labels[:2000])
-    fit_classifier(streamed, Pieces(*known, None, [500] * 4), np.array([0, 1]), counts, Standardization.of(known[0]))
+    target = {"classes": np.array([0, 1]), "counts": np.bincount(labels[:2000])}
+    scale, encoding = Standardization.of(known[0]), plain_encoding(*5 * [0])
+    fit_streamed(streamed, Pieces(*known, None, [500] * 4), scale, encoding, **target)
     by_part = FractionalClassifier(**options)
     for begin in 12 * [0, 500, 1000, 1500]:
         by_part.partial_fit(points[begin : begin + 500], labels[begin : begin + 500], classes=[0, 1])
-    scores = [model.score(*rest) for model in (whole, streamed, by_part)]
+    scores = [whole.score(*rest), by_part.score(*rest), streamed.score(Encoded(rest[0], encoding), rest[1])]
     assert min(scores) > 0.95
     assert max(scores) - min(scores) < 0.015
 
@@ -191,8 +193,9 @@ def test_partial_fit_over_pieces_reaches_what_streaming_and_memory_do():
 def test_every_way_to_fit_refuses_weights_of_unknown_classes():
     def in_pieces(classifier):
         given = torch.from_numpy(X), torch.from_numpy(y)
-        counts = np.bincount(y)
-        fit_classifier(classifier, Pieces(*given, None, [50] * 3), np.arange(3), counts, Standardization.of(given[0]))
+        target = {"classes": np.arange(3), "counts": np.bincount(y)}
+        scale, encoding = Standardization.of(given[0]), plain_encoding(*4 * [0])
+        fit_streamed(classifier, Pieces(*given, None, [50] * 3), scale, encoding, **target)
 
     for fit in (lambda c: c.fit(X, y), lambda c: c.partial_fit(X, y, classes=[0, 1, 2]), in_pieces):
         with pytest.raises(ValueError, match=r"The classes, \[1, 2\], are not in class_weight"):

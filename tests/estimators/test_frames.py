@@ -16,11 +16,11 @@ from sklearn.preprocessing import StandardScaler
 
 import fracdnn
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Dates, Numbers, Unused
-from fracdnn.columns.encoding import Encoded, Encoding
+from fracdnn.columns.encoding import Encoded
 from fracdnn.container import read_document, write_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidArgumentError, InvalidTypeError, TableError
-from tests.plain import PLAIN
+from tests.plain import PLAIN, plain_encoding
 
 KINDS = [FractionalClassifier, FractionalRegressor]
 N = 120
@@ -361,7 +361,7 @@ def test_what_is_encoded_already_is_taken_in_place_of_the_table(kind):
     assert again.feature_names_in_.tolist() == list(COLUMNS)
     for X in (TABLE, encoded, encoded[:50]):
         np.testing.assert_array_equal(answers(again, X), answers(estimator, X))
-    other = Encoded(encoded.inputs[:, :1], Encoding.of_numbers([0.0], ["length"]))
+    other = Encoded(encoded.inputs[:, :1], plain_encoding(0.0))
     with pytest.raises(InvalidArgumentError, match="X must be encoded as in fit, got another encoding; pass the table"):
         estimator.predict(other)
 
@@ -449,13 +449,17 @@ def test_export_is_for_numbers(tmp_path):
     message = r"export to \.pt2 must have no categories, got some in column 'colour'; export to \.onnx, or use save"
     with pytest.raises(InvalidArgumentError, match=message):
         small(max_iter=2).fit(TABLE[["colour", "length"]], y).export(tmp_path / "model.pt2")
+    with pytest.warns(UserWarning, match="'x1' is left out: it is empty"):
+        half_empty = small(max_iter=2).fit(np.c_[np.arange(N), np.full(N, np.nan)], y)
+    with pytest.raises(InvalidArgumentError, match=r"to \.pt2 must have no unused cells, got some in column 'x1'"):
+        half_empty.export(tmp_path / "model.pt2")
     assert not list(tmp_path.iterdir())
     assert small(max_iter=2).fit(TABLE[["length"]].fillna(0.0), y).export(tmp_path / "model.pt2").exists()
 
 
 def test_plain_numbers_are_not_touched():
     X = np.random.default_rng(0).normal(size=(20, 3))
-    encoding = Encoding.of_numbers([0.0, 0.0, 0.0], ["a", "b", "c"])
+    encoding = plain_encoding(0.0, 0.0, 0.0)
     assert encoding(X) is X
 
 

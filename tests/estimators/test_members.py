@@ -15,7 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 import fracdnn
 from fracdnn.container import read_document, write_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.members import parts, temperature_of
+from fracdnn.estimators.calibration import temperature_of
+from fracdnn.estimators.fitting import random_parts
 from fracdnn.exceptions import FileContentError
 from fracdnn.training import Objective, Task
 from tests.slow import slow_but
@@ -41,13 +42,13 @@ def tempered(tasks):
 @pytest.mark.parametrize("n_parts", [2, 3, 8])
 def test_parts_are_disjoint_cover_all_and_hold_each_class(n_parts):
     target = torch.from_numpy(np.repeat([0, 1, 2], [100, 40, 9]))
-    found = parts(task_of(torch.zeros(149, 3), target), n_parts, torch.Generator().manual_seed(0))
+    found = random_parts(task_of(torch.zeros(149, 3), target), n_parts, torch.Generator().manual_seed(0))
     assert torch.cat(found).sort().values.tolist() == list(range(149))
     sizes = [len(part) for part in found]
     assert max(sizes) - min(sizes) <= 1
     counts = torch.stack([torch.bincount(target[part], minlength=3) for part in found])
     assert (counts.max(0).values - counts.min(0).values).max() <= 1
-    other = parts(task_of(torch.zeros(149, 3), target), n_parts, torch.Generator().manual_seed(1))
+    other = random_parts(task_of(torch.zeros(149, 3), target), n_parts, torch.Generator().manual_seed(1))
     assert not all(torch.equal(*pair) for pair in zip(found, other, strict=True))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fracdnn.estimators.reliability import Reliability, calibration_error
+from fracdnn.estimators.reliability import Reliability
 
 
 def drawn(n=500, n_classes=4, seed=0):
@@ -28,8 +28,6 @@ def test_the_error_is_that_of_the_definition(bins):
     right = probabilities.argmax(1) == y
     expected = by_definition(probabilities, right, bins)
     assert Reliability.of(probabilities, right, bins).error == pytest.approx(expected, rel=1e-12)
-    names = np.array(["a", "b", "c", "d"])
-    assert calibration_error(names[y], probabilities, names, bins) == pytest.approx(expected, rel=1e-12)
 
 
 def test_two_bins_by_hand():

@@ -13,7 +13,7 @@ from sklearn.metrics import confusion_matrix, log_loss, r2_score
 
 from fracdnn import FractionalClassifier, FractionalRegressor
 from fracdnn.datasets import make_level_set, make_peaks
-from fracdnn.estimators.reliability import calibration_error
+from fracdnn.estimators.reliability import Reliability
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.report.html import write_report
 from fracdnn.report.plots import class_style, picked
@@ -100,7 +100,7 @@ class TestFile:
         probabilities = estimator.predict_proba(X)
         text = Elements(page_of(path)).text
         assert number(log_loss(y, probabilities)) in text
-        assert number(calibration_error(y, probabilities, estimator.classes_)) in text
+        assert number(Reliability.of(probabilities, estimator.predict(X) == y).error) in text
         dots = plots_of(path)["reliability"]["data"][1]
         assert sum(dots["customdata"]) == len(y)
         assert np.average(dots["x"], weights=dots["customdata"]) == pytest.approx(probabilities.max(1).mean(), rel=1e-4)

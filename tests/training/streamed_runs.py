@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fracdnn import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.streamed_fit import fit_classifier, fit_regressor
+from fracdnn.estimators.streamed_fit import fit_streamed
 from fracdnn.training import (
     Checkpoints,
     EarlyStopping,
@@ -19,7 +19,7 @@ from fracdnn.training import (
     StreamedAdamTraining,
     StreamedTask,
 )
-from tests.plain import PLAIN
+from tests.plain import PLAIN, plain_encoding
 from tests.training.pieces import Pieces
 from tests.training.rank_groups import level_set_part, run_group
 from tests.training.rank_runs import HARD, failure, fitted, parameters
@@ -72,7 +72,9 @@ def fit_regression(max_iter=10, **options):
     _, values, scale, target_scale = table()
     given = {**PLAIN, "solver": "bfgs", "tol": 0.0, "random_state": 3, "dtype": "float64", **options}
     estimator = FractionalRegressor(n_layers=2, width=4, max_iter=max_iter, **given)
-    fit_regressor(estimator, values, target_scale, scale, values if estimator.early_stopping else None)
+    validation = values if estimator.early_stopping else None
+    encoding = plain_encoding(*scale.mean)
+    fit_streamed(estimator, values, scale, encoding, validation=validation, target_scale=target_scale)
     return parameters(estimator.network_), estimator.history_.to_dict()
 
 
@@ -82,7 +84,8 @@ def fit_classes(random_state, scaled=1.0):
     options = {"n_layers": 2, "width": 4, "dtype": "float64", "random_state": random_state, "max_iter": 4}
     estimator = FractionalClassifier(batch_size=16, class_weight="balanced", **options)
     scale = replace(scale, mean=scaled * scale.mean)
-    fit_classifier(estimator, labels, np.array(["blue", "yellow"]), counts, scale)
+    classes = np.array(["blue", "yellow"])
+    fit_streamed(estimator, labels, scale, plain_encoding(*scale.mean), classes=classes, counts=counts)
     return parameters(estimator.network_), estimator.history_.to_dict()
 
 

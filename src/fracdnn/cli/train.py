@@ -26,11 +26,19 @@ from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
 from fracdnn.columns.column import Unused
-from fracdnn.columns.encoding import Encoded, Encoding, summary_of, with_inputs
+from fracdnn.columns.encoding import (
+    HEADINGS,
+    Encoded,
+    Encoding,
+    as_lines,
+    describe_columns,
+    shared,
+    summary_of,
+    with_inputs,
+)
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
-from fracdnn.columns.tree import Tree, shared
-from fracdnn.columns.understood import HEADINGS, as_lines, describe_columns
+from fracdnn.columns.summaries import Tree
 from fracdnn.columns.words import alike, check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe

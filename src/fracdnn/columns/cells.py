@@ -8,8 +8,6 @@ two grammars: a decimal point with commas, blanks or apostrophes between thousan
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import Sums
 from fracdnn.columns.words import quoted
@@ -65,13 +63,9 @@ def numbers_in(column: "pl.Series", *, units: bool = True, decimal: str = "") ->
     Without `units`, numbers with one are none. The `decimal` sign is that of an earlier table, where it told.
     """
     column = missing_as_null(column)
-    if not may_be_numbers(column.dtype):
-        return None
     marks = Marks.of(column)
-    if not marks.are_one_unit or (marks.units and not units):
-        return None
-    values = parsed(column)
-    if values.null_count() > column.null_count():
+    is_odd = not may_be_numbers(column.dtype) or not marks.are_one_unit or (marks.units and not units)
+    if is_odd or parsed(column).null_count() > column.null_count():
         return None
     return parsed(column, decimal or marks.decimal(column.name))
 
@@ -97,10 +91,6 @@ def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, t
         lower = column.str.to_lowercase()
         found = found.set(lower == "true", 1.0).set(lower == "false", 0.0)
     return found
-
-
-def as_floats(numbers: "pl.Series") -> np.ndarray:
-    return numbers.fill_null(float("nan")).to_numpy()
 
 
 def as_text(column: "pl.Series") -> "pl.Series":
@@ -171,11 +161,6 @@ class Marks(Sums):
     def are_one_unit(self) -> bool:
         """Whether the numbers are of one kind: no codes, one unit at most, and a percent sign at all or none."""
         return not self.codes and len(self.units) < 2 and not (self.units in (("%",), ("‰",)) and self.bare)
-
-    @property
-    def may_have_comma(self) -> bool:
-        """Whether the decimal sign may be a comma, as far as a part of a column tells."""
-        return bool(self.commas or self.unclear or not self.points)
 
     @property
     def unit(self) -> str:

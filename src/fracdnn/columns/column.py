@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fracdnn.columns.cells import Marks, Strays, as_floats, as_text, may_be_numbers, missing_as_null, parsed
+from fracdnn.columns.cells import Marks, as_text, may_be_numbers, missing_as_null, parsed
 from fracdnn.columns.dates import ORDERS, PARTS, date_features, days_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
@@ -52,10 +52,6 @@ class Numbers:
         if self.gaps:
             inputs[:, 1] = missing
 
-    def unseen(self, column: "pl.Series") -> Strays:
-        """Missing cells, where training saw none."""
-        return Strays(0 if self.gaps else missing_as_null(column).null_count())
-
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
         decimal = self.decimal or (Marks.of(cells).decimal(self.name) if cells.dtype == pl.String else "")
@@ -69,7 +65,7 @@ class Numbers:
                     f"column {quoted(self.name)} must hold {rule}, got {cell} in {place(rows[0])}; "
                     f"correct the cell, or leave it empty if it is not known"
                 )
-        return as_floats(values)
+        return values.to_numpy()
 
 
 @dataclass(frozen=True)
@@ -100,11 +96,6 @@ class Categories:
             codes = codes.set(texts.is_null(), len(self.inputs) - 1)
         inputs[codes.is_not_null().arg_true().to_numpy(), codes.drop_nulls().to_numpy()] = 1.0
 
-    def unseen(self, column: "pl.Series") -> Strays:
-        """The cells that hold a category which training has not seen; none where there are others."""
-        texts = as_text(column).drop_nulls()
-        return Strays() if self.others else Strays.of(texts.filter(~texts.is_in(self.categories)))
-
 
 @dataclass(frozen=True)
 class Dates:
@@ -125,14 +116,6 @@ class Dates:
     def inputs(self) -> list[str]:
         parts = [f"{self.name} ({'time of day' if self.order == 'clock' else part})" for part in self.parts]
         return [*parts, f"{self.name} is missing"] if self.gaps else parts
-
-    @property
-    def filling(self) -> np.ndarray:
-        return date_features(pl.Series([None], dtype=pl.Int64), self.first, self.median, self.parts)[0]
-
-    def unseen(self, column: "pl.Series") -> Strays:
-        """Missing cells, where training saw none."""
-        return Strays(0 if self.gaps else missing_as_null(column).null_count())
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
         seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name, self.order)

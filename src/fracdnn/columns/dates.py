@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 
 import numpy as np
 
-from fracdnn.columns.cells import as_floats, missing_as_null
+from fracdnn.columns.cells import missing_as_null
 from fracdnn.columns.late import pl
 from fracdnn.columns.words import quoted
 from fracdnn.exceptions import TableError
@@ -75,7 +75,7 @@ def parts_of(seconds: "pl.Series") -> np.ndarray:
     """Of each date its `PARTS` [n, 4], days since 1970; NaN for nulls."""
     moments = pl.from_epoch(seconds, time_unit="s")
     columns = (seconds / DAY, moments.dt.month(), moments.dt.weekday(), moments.dt.hour())
-    return np.column_stack([as_floats(each.cast(pl.Float64)) for each in columns])
+    return np.column_stack([each.cast(pl.Float64).to_numpy() for each in columns])
 
 
 def date_features(seconds: "pl.Series", first: str, median: float, parts: tuple[str, ...]) -> np.ndarray:

@@ -3,7 +3,6 @@
 A table is an array of numbers, NaN where one is missing, or a Polars frame (see `frames`).
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,15 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.columns.cells import Strays, as_text
-from fracdnn.columns.column import Categories, Column, Numbers, Place, Unused, from_document
+from fracdnn.columns.cells import Strays, as_text, missing_as_null
+from fracdnn.columns.column import Categories, Column, Dates, Numbers, Place, Unused, from_document
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Sums, median_of
+from fracdnn.columns.summaries import Summary, Sums, Tree, median_of
 from fracdnn.columns.summary import ColumnSummary
-from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import count, nearest, quoted
 from fracdnn.exceptions import TableError
 from fracdnn.training import Standardization, together
+
+# So many columns are listed in a terminal, and so much of a name and of examples.
+MOST_LINES, NAME_WIDTH, EXAMPLES_WIDTH = 60, 24, 34
+HEADINGS = ("column", "kind", "examples", "missing", "what became of it")
 
 
 def row_from_0(row: int) -> str:
@@ -34,11 +36,6 @@ class Encoding:
     """What a training learned of each column, in the order of the table."""
 
     columns: tuple[Column, ...]
-
-    @classmethod
-    def of_numbers(cls, fillings: Sequence[float], names: Sequence[str]) -> "Encoding":
-        """Of numbers without missing ones, which these would fill in."""
-        return cls(tuple(Numbers(name, float(filling)) for name, filling in zip(names, fillings, strict=True)))
 
     @classmethod
     def of_document(cls, document: list[dict[str, Any]]) -> "Encoding":
@@ -103,9 +100,14 @@ class Encoding:
         """By column, the cells of a kind that training has not seen, where there are any: new categories, and missing
         numbers and dates.
         """
-        columns = zip(self.columns, table.iter_columns(), strict=True)
-        found = {column.name: column.unseen(cells) for column, cells in columns if not isinstance(column, Unused)}
-        return {name: cells for name, cells in found.items() if cells.count}
+        found = {}
+        for column, cells in zip(self.columns, table.iter_columns(), strict=True):
+            if isinstance(column, Categories) and not column.others:
+                texts = as_text(cells).drop_nulls()
+                found[column.name] = Strays.of(texts.filter(~texts.is_in(column.categories)))
+            elif isinstance(column, Numbers | Dates) and not column.gaps:
+                found[column.name] = Strays(missing_as_null(cells).null_count())
+        return {name: strays for name, strays in found.items() if strays.count}
 
     def unseen_notes(self, unseen: Mapping[str, Strays]) -> list[str]:
         """What a user should know of them."""
@@ -165,9 +167,7 @@ class TableSummary(Sums):
 
 def summary_of(table: "pl.DataFrame", weight: np.ndarray) -> TableSummary:
     """Of a table in memory, whose rows with a `weight` [n] are to be learned from."""
-    learned = weight > 0
-    found = (ColumnSummary.of(each, learned, weight[learned], size=sys.maxsize) for each in table.iter_columns())
-    return TableSummary(tuple(found))
+    return TableSummary(tuple(ColumnSummary.of(each, weight, size=sys.maxsize) for each in table.iter_columns()))
 
 
 def learn(table: Any, weight: np.ndarray, names: Sequence[str]) -> tuple[Encoding, list[str]]:
@@ -204,8 +204,8 @@ def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
         "number" if dtype.is_numeric() or dtype in number else "category" if dtype in category else str(dtype)
         for dtype in (frame.dtypes if frame.height else ())
     ]
-    sorts = [json.loads(text) for text in together.from_each(json.dumps(mine), "the types of the columns")]
-    for name, *kinds in zip(frame.columns, *filter(None, sorts), strict=True):
+    every = filter(None, together.from_each(mine, "the types of the columns"))
+    for name, *kinds in zip(frame.columns, *every, strict=True):
         if len(set(kinds)) > 1 or not frame.height:
             kind = pl.Categorical if "category" in kinds else pl.String
             frame = frame.with_columns(as_text(frame[name]).cast(kind))
@@ -222,3 +222,73 @@ def with_inputs(encoding: Encoding) -> Encoding:
 
 def left_out_notes(encoding: Encoding) -> list[str]:
     return [f"column {quoted(name)} is left out: {why}" for name, why in encoding.left_out.items()]
+
+
+def shared(tree: Tree[Summary]) -> Tree[Summary]:
+    """The tree of all processes, on each of them, where every one has that of its range of parts, in their order.
+
+    One node at a time is sent, and merged at once.
+    """
+    if together.is_alone():
+        return tree
+    what, whole = "the summary of the table", Tree[Summary]()
+    for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
+        for number in range(n_nodes):
+            mine = tree.nodes[number] if rank == together.rank() else None
+            level, place, summary = together.from_rank(rank, mine, what)
+            whole.add_part(place, summary, level)
+    return whole
+
+
+def describe_columns(summary: TableSummary, encoding: Encoding) -> list[dict[str, str]]:
+    """By `HEADINGS`, for each column of the table but the target."""
+    rows = []
+    for column, found in zip(encoding.columns, summary.columns, strict=True):
+        share = 1 - found.cells / found.rows if found.rows else 0.0
+        missing = "" if not share else "under 0.1%" if share < 0.001 else f"{share:.1%}"
+        cells = column.name, column.kind, ", ".join(found.examples), missing, _became(column, found)
+        rows.append(dict(zip(HEADINGS, cells, strict=True)))
+    return rows
+
+
+def as_lines(rows: Sequence[dict[str, str]]) -> list[str]:
+    """One line for each column, those that are left out first to be shown where there are too many."""
+    kept = sorted(range(len(rows)), key=lambda k: (rows[k]["kind"] != Unused.kind, k))[:MOST_LINES]
+    lines = []
+    for k in sorted(kept):
+        name, kind, examples, missing, became = (rows[k][heading] for heading in HEADINGS)
+        kind = "left out" if kind == Unused.kind else kind
+        told = became + (f"; {missing} missing" if missing and kind != "left out" else "")
+        lines.append(f"  {_cut(name, NAME_WIDTH)}  {kind:<8}  {_cut(examples, EXAMPLES_WIDTH)}  {told}".rstrip())
+    more = len(rows) - len(kept)
+    return [*lines, f"  … and {count(more, 'column')} more; `fracdnn report` lists all"] if more else lines
+
+
+def _became(column: Column, found: ColumnSummary) -> str:
+    if isinstance(column, Unused):
+        return column.why
+    words: list[Any] = []
+    if isinstance(column, Numbers):
+        reading = found.reading(column)
+        is_constant = reading is not None and reading.least == reading.most
+        words = ["the same number in every row" if is_constant else "a number"]
+        words += [f"in {column.unit}"] if column.unit else []
+        words += [{"": "", ".": "commas separate thousands", ",": "with a decimal comma"}[column.decimal]]
+        words += [f"missing ones become {column.median:g}, the median"] if column.gaps else []
+    elif isinstance(column, Categories):
+        known = count(len(column.categories), "category")
+        words = [f"the {known} that are most frequent, and one for all others" if column.others else known]
+        words += ["codes with leading zeros"] if found.marks.codes else []
+    elif isinstance(column, Dates):
+        parts = ", ".join(column.parts).replace("days", f"days since {column.first}")
+        order = {"ymd": "", "dmy": "day before month", "mdy": "month before day", "clock": ""}[column.order]
+        words = ["a time of day" if column.order == "clock" else parts, order]
+    strays = found.strays(column)
+    words += [f"{count(strays.count, 'cell')} such as {strays.examples[0]} taken as missing"] if strays.count else []
+    return ", ".join(word for word in words if word)
+
+
+def _cut(text: str, width: int) -> str:
+    text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    shown = text if len(text) <= width else f"{text[: width - 1]}…"
+    return f"{shown:<{width}}"

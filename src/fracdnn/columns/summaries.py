@@ -1,11 +1,17 @@
-"""What one pass keeps of columns of numbers: mean, deviation and quantiles. Summaries of parts merge into one."""
+"""What one pass keeps of columns of numbers: mean, deviation and quantiles. Summaries of parts merge into one.
 
-import math
+They merge in a tree, whose order does not depend on who reads which part: sums in floating point and sketches of
+quantiles are then the same bits for any number of processes.
+"""
+
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from functools import reduce
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
+
+Summary = TypeVar("Summary")
 
 # A quantile is exact up to this many different values; see `Quantiles` for the error beyond.
 MOST_DISTINCT = 8192
@@ -115,6 +121,26 @@ def median_of(values: np.ndarray, weight: np.ndarray) -> float:
 
 def _between(low: float, high: float) -> float:
     """The mean of two numbers, whose sum may overflow."""
-    with np.errstate(over="ignore"):
-        both = float(low + high)
-    return both / 2 if math.isfinite(both) else float(low / 2 + high / 2)
+    return float(low if low == high else low / 2 + high / 2)
+
+
+class Tree(Generic[Summary]):
+    """Of a range of parts that come in order, the nodes whose parents are not complete: 2 log2(parts) at most.
+
+    A node (level l, place i, summary) covers the parts from i 2^l up to (i + 1) 2^l, of which those beyond the last are
+    nothing: it merges its two children, the left one first.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[int, int, Any]] = []
+
+    def add_part(self, place: int, summary: Summary, level: int = 0) -> None:
+        """The part, or a node of some level, that follows the last one."""
+        while place % 2 and self.nodes and self.nodes[-1][0] == level:  # its left brother
+            _, _, left = self.nodes.pop()
+            level, place, summary = level + 1, place // 2, left.merged(summary)
+        self.nodes.append((level, place, summary))
+
+    def root(self) -> Summary:
+        """Of all parts, where they are here from the first on; each node that is left has no brother but the next."""
+        return reduce(lambda later, each: each.merged(later), (summary for _, _, summary in reversed(self.nodes)))

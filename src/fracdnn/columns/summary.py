@@ -14,7 +14,7 @@ import numpy as np
 from fracdnn.columns import cells
 from fracdnn.columns.cells import DIFFERENT, Marks, Strays
 from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Column, Dates, Numbers, Unused
-from fracdnn.columns.dates import ORDERS, PARTS, date_of, days_of, orders_of, parts_of, seconds_in
+from fracdnn.columns.dates import ORDERS, PARTS, date_features, date_of, days_of, orders_of, parts_of, seconds_in
 from fracdnn.columns.late import pl
 from fracdnn.columns.summaries import MOST_DISTINCT, Moments, Quantiles, Sums, both
 from fracdnn.columns.words import alike, listed, quoted
@@ -58,19 +58,16 @@ class Reading(Sums):
     infinite: int
 
     @classmethod
-    def of(
-        cls, column: "pl.Series", values: np.ndarray, learned: np.ndarray, weight: np.ndarray, size: int
-    ) -> "Reading":
+    def of(cls, column: "pl.Series", values: np.ndarray, weight: np.ndarray, size: int = MOST_DISTINCT) -> "Reading":
         """Of the parts [n, k] that were read, NaN where a cell is none; see `ColumnSummary.of`."""
         bad = column.is_not_null().to_numpy() & np.isnan(values[:, 0]) & (column.dtype == pl.String)
+        learned = (weight > 0) & np.isfinite(values[:, 0])
         kept = values[learned]
-        finite = np.isfinite(kept[:, 0])
-        kept = kept[finite]
         least, most = kept.min(0, initial=np.inf), kept.max(0, initial=-np.inf)
-        quantiles = Quantiles.of(kept[:, 0], weight[finite], size)
+        quantiles = Quantiles.of(kept[:, 0], weight[learned], size)
         origin = float(np.floor(least[0])) if len(least) > 1 else 0.0
         kept[:, 0] -= origin
-        strays = int(bad[learned].sum()), Strays.of(column.filter(bad))
+        strays = int(bad[weight > 0].sum()), Strays.of(column.filter(bad))
         return cls(Moments.of(kept), origin, quantiles, least, most, *strays, int(np.isinf(values[:, 0]).sum()))
 
     def merged(self, other: "Reading") -> "Reading":
@@ -84,19 +81,13 @@ class Reading(Sums):
 
 
 def number_readings(
-    column: "pl.Series",
-    marks: Marks,
-    learned: np.ndarray,
-    weight: np.ndarray,
-    size: int = MOST_DISTINCT,
-    *,
-    truth: bool = False,
+    column: "pl.Series", marks: Marks, weight: np.ndarray, size: int = MOST_DISTINCT, *, truth: bool = False
 ) -> dict[str, Reading]:
-    """With a decimal point and, where that makes a difference, a comma."""
-    is_told = column.dtype != pl.String or not marks.may_have_comma or not column.str.contains(DIFFERENT).any()
-    signs = "." if is_told else ".,"
-    values = (cells.as_floats(cells.parsed(column, sign, truth=truth))[:, None] for sign in signs)
-    return {sign: Reading.of(column, each, learned, weight, size) for sign, each in zip(signs, values, strict=True)}
+    """With a decimal point and, where that may make a difference, a comma."""
+    may_have_comma = marks.commas or marks.unclear or not marks.points
+    differs = column.dtype == pl.String and may_have_comma and column.str.contains(DIFFERENT).any()
+    values = {sign: cells.parsed(column, sign, truth=truth).to_numpy() for sign in (".," if differs else ".")}
+    return {sign: Reading.of(column, each[:, None], weight, size) for sign, each in values.items()}
 
 
 def merged_readings(mine: dict[str, Reading], theirs: dict[str, Reading]) -> dict[str, Reading]:
@@ -136,16 +127,15 @@ class ColumnSummary(Sums):
     def of(
         cls,
         column: "pl.Series",
-        learned: np.ndarray,
         weight: np.ndarray,
         *,
         size: int = MOST_DISTINCT,
         before: "ColumnSummary | None" = None,
     ) -> "ColumnSummary":
-        """Of one more part; `learned` [n] says which rows to learn from, the others are only checked.
+        """Of one more part; a row stands as often as its `weight` [n] says, those without are only checked.
 
-        A row to learn from stands as often as its `weight` [n_learned] says. What the part `before` has turned out not
-        to be is not tried again. Medians are exact up to `size` different numbers.
+        What the part `before` has turned out not to be is not tried again. Medians are exact up to `size` different
+        numbers.
         """
         may_be_numbers, orders = cells.may_be_numbers(column.dtype), orders_of(column.dtype)
         is_other = cells.has_no_text(column.dtype) or may_be_numbers or bool(orders)
@@ -154,15 +144,19 @@ class ColumnSummary(Sums):
         if before is not None:
             orders = tuple(order for order in orders if order in before.readings)
             may_be_text &= before.texts is not None
-        kept, about = column.filter(learned), (learned, weight, size)
+        kept = column.filter(weight > 0)
         marks = Marks.of(kept)
-        readings = number_readings(column, marks, *about, truth=True) if may_be_numbers else {}
+        readings = number_readings(column, marks, weight, size, truth=True) if may_be_numbers else {}
         for order in orders:
             seconds = seconds_in(column, order=order)
             if 2 * seconds.count() >= column.count():
-                readings[order] = Reading.of(column, parts_of(seconds), *about)
-        texts = _counted(pl.DataFrame({"text": kept, "n": weight}).drop_nulls("text")) if may_be_text else None
-        return cls(len(kept), float(weight.sum()), kept.count(), _examples(kept), marks, readings, texts)
+                readings[order] = Reading.of(column, parts_of(seconds), weight, size)
+        counted = {"text": kept, "n": weight[weight > 0]}
+        texts = _counted(pl.DataFrame(counted).drop_nulls("text")) if may_be_text else None
+        first = (str(cell) for cell in kept.drop_nulls().head(20).to_list())
+        shown = (text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in first)
+        examples = tuple(dict.fromkeys(shown))[:EXAMPLES]
+        return cls(len(kept), float(weight.sum()), kept.count(), examples, marks, readings, texts)
 
     def column(self, name: str, dtype: "pl.DataType", decimal: str = "") -> Column:
         """What the column is; `decimal` is the sign where commas do not tell."""
@@ -284,7 +278,10 @@ class ColumnSummary(Sums):
             places = [PARTS.index(part) for part in column.parts] if isinstance(column, Dates) else [0]
             moments = Moments(*(each[places] for each in vars(reading.moments).values()))
             missing = self.rows - moments.count
-            filling = column.filling if isinstance(column, Dates) else np.array([column.median])
+            filling = np.array([column.median])
+            if isinstance(column, Dates):
+                nothing = pl.Series([None], dtype=pl.Int64)
+                filling = date_features(nothing, column.first, column.median, column.parts)[0]
             filled = moments.merged(Moments(missing, filling, np.zeros(len(places))))
             mean, deviation = _shares(missing[:1] / self.rows if column.gaps else np.empty(0))
             return np.append(filled.mean, mean), np.append(filled.deviation, deviation)
@@ -300,12 +297,6 @@ class ColumnSummary(Sums):
         parts = [part for each in list(self.readings.values())[:1] for part in vars(each.moments).values()]
         texts = None if self.texts is None else self.texts.rows()
         return repr((self.rows, self.cells, texts)).encode() + b"".join(part.tobytes() for part in parts)
-
-
-def _examples(kept: "pl.Series") -> tuple[str, ...]:
-    first = [str(cell) for cell in kept.drop_nulls().head(20).to_list()]
-    shown = (text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in first)
-    return tuple(dict.fromkeys(shown))[:EXAMPLES]
 
 
 def _shares(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 from fracdnn.estimators.shaping import quantiles
+from fracdnn.training import Task, together
 
 # Of more held-out rows so many quantiles of their scores are kept, which moves a level by 1 / 4,096 at most.
 MOST_SCORES = 4096
@@ -29,6 +31,9 @@ MOST_FEATURES, LEAST_ROWS = 1024, 10
 _PENALTIES = (1.0, 10.0, 100.0, 1e3, math.inf)
 _MOST_LOG = 3.0
 _ROWS_AT_A_TIME = 256
+# Factors of the logits that are tried, evenly in the logarithm; one far from 1 needs rows that speak for it.
+_FACTORS = torch.linspace(-1.5, 1.5, 121, dtype=torch.float64)
+_PENALTY, _COARSE = 1.0, 8
 
 
 @dataclass(frozen=True)
@@ -57,14 +62,27 @@ class Calibration:
         return found
 
     @classmethod
-    def of(cls, scores: Sequence[torch.Tensor], weights: Sequence[torch.Tensor], **options: Any) -> "Calibration":
-        """Of scores [n_k, n_outputs] by member, each of which stands as often as its weight [n_k] says."""
+    def of(
+        cls,
+        scores: Sequence[torch.Tensor],
+        weights: Sequence[torch.Tensor],
+        features: Sequence[torch.Tensor] | None = None,
+    ) -> "Calibration | None":
+        """Of scores [n_k, n_outputs] by member, each of which stands as often as its weight [n_k] says; None where some
+        are not finite, or a member has none. With `features`, a scale of the scores is learned.
+        """
+        slopes = None if features is None else _learned_slopes(scores, features, weights)
+        if slopes is not None and features is not None:
+            scales = [_scales(slopes[k : k + 1], x)[0] for k, x in enumerate(features)]
+            scores = [errors / scale for errors, scale in zip(scores, scales, strict=True)]
+        if not all(len(each) and bool(torch.isfinite(each).all()) for each in scores):
+            return None
         n, every = sum(map(len, scores)), torch.cat(list(weights))
         if n <= MOST_SCORES and bool((every == every[0]).all()):
-            return cls([each.sort(0).values for each in scores], n, **options)
+            return cls([each.sort(0).values for each in scores], n, slopes)
         share = min(n, MOST_SCORES) / float(every.sum())
         counts = [max(1, round(share * float(weight.sum()))) for weight in weights]
-        return cls([_thinned(*each) for each in zip(scores, weights, counts, strict=True)], n, **options)
+        return cls([_thinned(*each) for each in zip(scores, weights, counts, strict=True)], n, slopes)
 
     def quantiles(self, x: torch.Tensor, outputs: torch.Tensor, shares: Sequence[float]) -> torch.Tensor:
         """Quantiles [n, n_outputs, n_shares] of the values for features x, of members' outputs [members, n, n_outputs];
@@ -106,7 +124,42 @@ class Calibration:
         return found.scatter(1, probabilities.mean(0).argmax(1, keepdim=True), True)
 
 
-def learned_scale(
+def temperature_of(held_out: Sequence[Task], outputs: Sequence[torch.Tensor]) -> float:
+    """By what to divide logits so that their probabilities have the least log-loss on samples held out of training.
+
+    Each task has the samples that its network, whose `outputs` they are, was not trained on. The tempered log-loss of a
+    handful of samples says little, so that one sample's worth of (log T)² is added.
+    """
+    n, logits = sum(task.n for task in held_out), torch.cat(list(outputs))
+    target = torch.cat([task.target.cpu() for task in held_out])
+    weight = torch.cat(weights_of(held_out)).to(torch.float64)
+
+    def losses(logs: torch.Tensor) -> torch.Tensor:
+        with together.joint("calibrating"):
+            several = (cross_entropy(logits * factor, target, reduction="none") for factor in logs.exp())
+            found = torch.stack([weight @ each for each in several] + [weight.sum()])
+        found = together.total(found, "the held-out losses")
+        return found[:-1] / found[-1] * n + _PENALTY * logs**2
+
+    # First all over, then next to the best one.
+    coarse = _FACTORS[::_COARSE]
+    best = int(losses(coarse).argmin()) * _COARSE
+    logs = _FACTORS[max(0, best - _COARSE) : best + _COARSE + 1]
+    # Between them, where the parabola through the best one and its neighbors is lowest.
+    found = losses(logs)
+    place = int(found.argmin().clamp(1, len(logs) - 2))
+    before, here, after = found[place - 1 : place + 2]
+    bend = before - 2 * here + after
+    shift = 0.5 * (before - after) / bend if bend > 0 else torch.zeros(())
+    return float(torch.exp(-logs[place] - shift.clamp(-1, 1) * (logs[1] - logs[0])))
+
+
+def weights_of(tasks: Sequence[Any]) -> list[torch.Tensor]:
+    """The weight of each sample by task, 1 where none is given."""
+    return [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in tasks]
+
+
+def _learned_slopes(
     errors: Sequence[torch.Tensor], features: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]
 ) -> torch.Tensor | None:
     """The `slopes` that predict log |e| of each part best from the other parts; None where none do, or rows are few."""
@@ -130,10 +183,6 @@ def learned_scale(
         best = min(best, (missed, slopes), key=lambda each: each[0])
         flat = math.isinf(penalty) and best[1] is slopes
     return None if flat else best[1]
-
-
-def scaled(errors: torch.Tensor, slopes: torch.Tensor | None, member: int, features: torch.Tensor) -> torch.Tensor:
-    return errors if slopes is None else errors / _scales(slopes[member : member + 1], features)[0]
 
 
 def _scales(slopes: torch.Tensor, features: torch.Tensor) -> torch.Tensor:

@@ -1,17 +1,17 @@
 """FractionalClassifier: a network with memory as a scikit-learn classifier."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
-from fracdnn.estimators.sample_checks import checked_weights, class_weights, classes_of_all
 from fracdnn.parameters import ClassifierParameters
 from fracdnn.training import together
 
@@ -28,16 +28,7 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
         self._check_parameters()
-        new = not self._goes_on()
-        table, y = self._validated(X, y, check_classification_targets, reset=new)
-        classes = classes_of_all(y)
-        if not new and not np.array_equal(classes, self.classes_):
-            raise ValueError(
-                f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
-                f"got {classes.tolist()}; set warm_start=False to start anew"
-            )
-        self.classes_: np.ndarray = classes
-        self._train(*self._samples(table, y, sample_weight, new=new))
+        self._train(*self._samples(X, y, sample_weight, new=not self._goes_on()))
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "FractionalClassifier":
@@ -46,11 +37,18 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         by class.
         """
         self._check_parameters()
-        first = self._take_classes(classes)
-        table, y = self._validated(X, y, self._check_known, reset=first)
+        first = getattr(self, "classes_", None) is None
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit, got None; name all of them")
+        given = self.classes_ if classes is None else unique_labels(classes)
+        if not first and not np.array_equal(given, self.classes_):
+            raise ValueError(
+                f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}; leave it out"
+            )
+        self.classes_ = given
         if isinstance(self.class_weight, str):
             raise ValueError("class_weight must be given by class for partial_fit, got 'balanced'; pass a dict")
-        self._train_on(*self._samples(table, y, sample_weight, new=first))
+        self._train_on(*self._samples(X, y, sample_weight, new=first, are_known=True))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -88,43 +86,30 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         )
 
     def _samples(
-        self, table: Any, y: np.ndarray, sample_weight: Any, *, new: bool
+        self, X: Any, y: Any, sample_weight: Any, *, new: bool, are_known: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs, labels and weights; the classes are those of these samples unless they `are_known`."""
+        check = self._check_known if are_known else check_classification_targets
+        X, y, weight = self._checked(X, y, sample_weight, check, new=new)
+        if not are_known:
+            classes = classes_of_all(y)
+            if not new and not np.array_equal(classes, self.classes_):
+                raise ValueError(
+                    f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
+                    f"got {classes.tolist()}; set warm_start=False to start anew"
+                )
+            self.classes_ = classes
         labels = np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
-        weight = checked_weights(sample_weight, table.shape[0])
-        X = self._encoded(table, weight, new=new)
         if self.class_weight is not None:
             here = torch.from_numpy(np.bincount(labels, minlength=len(self.classes_)))
             counts = together.total(here, "the class counts").numpy()
             weight = weight * class_weights(self.class_weight, self.classes_, counts)[labels]
         return X, labels, weight
 
-    def _take_classes(self, classes: Any) -> bool:
-        """Whether this is the first call of `partial_fit`, which must name all classes; later ones may repeat them."""
-        first = getattr(self, "classes_", None) is None
-        if classes is None:
-            if first:
-                raise ValueError("classes must be passed on the first call to partial_fit, got None; name all of them")
-            return False
-        given = unique_labels(classes)
-        if not first and not np.array_equal(given, self.classes_):
-            raise ValueError(
-                f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}; leave it out"
-            )
-        self.classes_ = given
-        return first
-
     def _check_known(self, y: np.ndarray) -> None:
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(f"y must hold classes of the first call, got {unknown.tolist()}; pass them in classes")
-
-    @property
-    def _n_outputs(self) -> int:
-        return len(self.classes_)
-
-    def _scaled(self, target: np.ndarray) -> np.ndarray:
-        return target
 
     def _scores(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return 1.0 - self._answer(output).gather(1, target[:, None])
@@ -139,10 +124,36 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         probabilities = ((smoothed - smoothing / len(self.classes_)) / (1.0 - smoothing)).clamp(min=1e-3 * smoothing)
         return probabilities / probabilities.sum(1, keepdim=True)
 
-    def _answer_document(self) -> dict[str, Any]:
-        return {"classes": labels_document(self.classes_)}
+    def _to_document(self) -> dict[str, Any]:
+        return {**super()._to_document(), "classes": labels_document(self.classes_)}
 
-    def _take_answer_document(self, document: dict[str, Any]) -> None:
-        self.classes_ = labels_of(document["classes"])
-        if len(self.classes_) != self.network_.architecture.n_outputs:
+    @classmethod
+    def _from_document(cls, document: dict[str, Any]) -> Self:
+        estimator = super()._from_document(document)
+        estimator.classes_ = labels_of(document["classes"])
+        if len(estimator.classes_) != estimator.network_.architecture.n_outputs:
             raise ValueError("other classes than the network's")
+        return estimator
+
+
+def classes_of_all(y: np.ndarray) -> np.ndarray:
+    """The classes in the labels of all processes, in order."""
+    found = [each for each in together.from_each(np.unique(y), "the classes") if len(each)]
+    kinds = {"text" if labels.dtype.kind in "UO" else "numbers" for labels in found}
+    if len(kinds) != 1:
+        got = "labels of both kinds" if found else "no samples on all processes"
+        raise ValueError(f"y must hold text on all processes or numbers on all, got {got}; pass labels of one kind")
+    return np.unique(np.concatenate(found))
+
+
+def class_weights(given: dict | str | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """A weight for each class, 1 where none is given; "balanced" divides by `counts`, how many samples a class has."""
+    if given == "balanced":
+        return counts.sum() / (len(classes) * counts)
+    for name, weight in given.items() if isinstance(given, dict) else ():
+        if not (np.isfinite(weight) and weight >= 0):
+            raise ValueError(
+                f"class_weight must hold finite numbers not below 0, got {weight} for class {name!r}; "
+                f"0 leaves a class out"
+            )
+    return compute_class_weight(given, classes=classes, y=classes)

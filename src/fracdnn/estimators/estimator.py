@@ -11,31 +11,17 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
+from scipy.sparse import issparse
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from fracdnn.columns.encoding import Encoded, Encoding, learn
+from fracdnn.columns.encoding import Encoded, Encoding, learn, row_from_0
+from fracdnn.columns.frames import as_table
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.calibration import Calibration
-from fracdnn.estimators.export import Deployed, write_program
-from fracdnn.estimators.fitting import Fitting
-from fracdnn.estimators.members import mean_of, mean_order
-from fracdnn.estimators.model_file import (
-    checked_temperature,
-    network_document,
-    network_of,
-    parameters_document,
-    parameters_of,
-)
-from fracdnn.estimators.sample_checks import (
-    as_numpy,
-    as_tensor,
-    check_one_label_each,
-    checked_table,
-    dense,
-    heaviest,
-    inputs_of,
-    unseen_notes,
-)
+from fracdnn.estimators.export import mean_of, write_program
+from fracdnn.estimators.fitting import Fitting, as_tensor, heaviest
+from fracdnn.estimators.model_file import network_document, network_of, parameters_document, parameters_of
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.training import History, Objective, Standardization, together
@@ -64,7 +50,7 @@ class FractionalEstimator(Fitting):
 
     @property
     def order_(self) -> float:
-        return mean_order(self.members_)
+        return float(np.mean([float(network.order.detach()) for network in self.members_]))
 
     @property
     def loss_curve_(self) -> list[float]:
@@ -113,20 +99,11 @@ class FractionalEstimator(Fitting):
         refused.
         """
         check_is_fitted(self)
-        module = Deployed(self.members_, self.standardization_, self.shaping_, self._answer)
-        return write_program(path, module, self._dtype(), self.encoding_)
+        return write_program(path, self)
 
     @abstractmethod
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         """Outputs of the network, float64, as the user wants them; must be traceable."""
-
-    @abstractmethod
-    def _answer_document(self) -> dict[str, Any]:
-        """What `_answer` needs beside the network, for a model file."""
-
-    @abstractmethod
-    def _take_answer_document(self, document: dict[str, Any]) -> None:
-        """Take it from a model file again; a ValueError where it does not fit the network."""
 
     def _to_document(self) -> dict[str, Any]:
         """All that a fitted estimator needs to predict, in plain values and tensors; see `model_file`."""
@@ -138,12 +115,14 @@ class FractionalEstimator(Fitting):
             "members": [network_document(member) for member in self.members_[1:]],
             "temperature": self.temperature_,
             "calibration": None if self.calibration_ is None else vars(self.calibration_),
-            **self._features_document(),
+            "standardization": vars(self.standardization_),
+            "shaping": vars(self.shaping_),
+            "encoding": self.encoding_.to_document(),
+            "features": self._features(),
             "history": self.history_.to_dict(),
             "loss": self.loss_,
             "smoothing": self._smoothing,
             "versions": versions(),
-            **self._answer_document(),
         }
 
     @classmethod
@@ -152,17 +131,24 @@ class FractionalEstimator(Fitting):
         estimator = cls(**parameters_of(document["parameters"]))
         estimator._check_parameters()
         networks = [network_of(each) for each in (document["network"], *document["members"])]
-        if any(other.architecture != networks[0].architecture for other in networks):
-            raise ValueError("members of other sizes than the first")
         estimator.members_ = [network.to(estimator._device()) for network in networks]
-        estimator.temperature_ = checked_temperature(document["temperature"])
-        estimator._take_features(document)
-        n_features = networks[0].architecture.n_features
+        encoding = Encoding.of_document(document["encoding"])
+        estimator._take_encoding(encoding, named=document["features"]["names"] is not None)
+        n_inputs, n_features = len(encoding.feature_names), networks[0].architecture.n_features
+        estimator.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
+        estimator.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
         estimator.calibration_ = Calibration.of_document(document.get("calibration"), len(networks), n_features)
+        estimator.temperature_ = temperature = document["temperature"]
         estimator.history_ = History.from_dict(document["history"])
         estimator.loss_ = float(document["loss"])
         estimator._smoothing = Objective(label_smoothing=float(document["smoothing"])).label_smoothing
-        estimator._take_answer_document(document)
+        if (
+            any(network.architecture != networks[0].architecture for network in networks)
+            or estimator._features() != document["features"]
+            or n_features != n_inputs + estimator.shaping_.n_added
+            or not (temperature is None or (isinstance(temperature, float) and 0 < temperature < float("inf")))
+        ):
+            raise ValueError("members, a temperature or other features than the network's")
         return estimator
 
     def _answers(self, X: Any) -> np.ndarray:
@@ -188,39 +174,40 @@ class FractionalEstimator(Fitting):
     def _run(self, X: Any, function: Callable[[torch.Tensor], torch.Tensor], rows: int = 0) -> np.ndarray:
         """The function of standardized samples, a part of them at a time; `rows` is their axis in what it gives."""
         table, _ = checked_table(self, as_numpy(X), reset=False)
-        for note in unseen_notes(self.encoding_, table):
+        unseen = self.encoding_.unseen(table) if hasattr(table, "iter_columns") else getattr(table, "unseen", {})
+        for note in self.encoding_.unseen_notes(unseen):
             warnings.warn(note, stacklevel=5)
         parts = (slice(i, i + ROWS_AT_A_TIME) for i in range(0, table.shape[0], ROWS_AT_A_TIME))
         pieces = (as_tensor(inputs_of(self.encoding_, table, part)) for part in parts)
         return torch.cat([function(self._standardised(piece)).cpu() for piece in pieces], dim=rows).numpy()
 
-    def _validated(
-        self, X: Any, y: Any, check: Callable[[np.ndarray], None] | None = None, **options: Any
-    ) -> tuple[Any, np.ndarray]:
-        """Samples as scikit-learn wants them. Of several processes, one may have none, and all must be set alike."""
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, check: Any = None, *, new: bool, **options: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The network's inputs, of which those of a new fit say what they are, with y and a weight for each sample.
+
+        Of several processes, one may have no samples, and all must be set alike.
+        """
         X, y = as_numpy(X), as_numpy(y)
         with together.joint("checking the samples"):
             if not together.is_alone() and np.ndim(y) and not len(y):
-                table, _ = checked_table(self, X, ensure_min_samples=0, reset=options["reset"])
+                table, _ = checked_table(self, X, ensure_min_samples=0, reset=new)
                 y = np.asarray(y)
             else:
-                if not options.get("multi_output"):
-                    check_one_label_each(y)
-                table, y = checked_table(self, X, y, **options)
+                shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+                if len(shape) == 2 and shape[1] > 1 and not options.get("multi_output"):
+                    raise ValueError(
+                        f"y must hold one label for each sample, got shape {tuple(shape)}; FractionalRegressor takes "
+                        f"several outputs, and sklearn.multioutput.MultiOutputClassifier makes one classifier for each "
+                        f"label"
+                    )
+                table, y = checked_table(self, X, y, reset=new, **options)
                 if check is not None:
                     check(y)
-        together.check_same(
-            parameters=self._parameters_text(),
-            features_of_X=repr(self._features()),
-            fits_before=repr(self._goes_on()),
-        )
-        return dense(table), y
-
-    def _parameters_text(self) -> str:
-        return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
-
-    def _encoded(self, table: Any, weight: np.ndarray, *, new: bool) -> np.ndarray:
-        """The network's inputs; of a new fit these samples say which."""
+        same = {"parameters": self._parameters_text(), "features_of_X": repr(self._features())}
+        together.check_same(**same, fits_before=repr(self._goes_on()))
+        weight = checked_weights(sample_weight, table.shape[0])
+        table = table.toarray() if issparse(table) else table
         if new and not isinstance(table, Encoded):
             heaviest(weight)
             names = self._features()["names"] or [f"x{j}" for j in range(self.n_features_in_)]
@@ -228,7 +215,10 @@ class FractionalEstimator(Fitting):
             for note in notes if together.is_first() else ():
                 warnings.warn(note.removeprefix("warning: "), stacklevel=4)
         with together.joint("encoding the samples"):
-            return inputs_of(self.encoding_, table)
+            return inputs_of(self.encoding_, table), y, weight
+
+    def _parameters_text(self) -> str:
+        return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
 
     def _features(self) -> dict[str, Any]:
         names = getattr(self, "feature_names_in_", None)
@@ -241,26 +231,59 @@ class FractionalEstimator(Fitting):
         if named:
             self.feature_names_in_ = np.array(encoding.names, dtype=object)
 
-    def _take_numbers(self) -> None:
-        """Features are numbers of which no more is known than their means, which fill in missing ones."""
-        means = self.standardization_.mean.tolist()
-        self._take_encoding(Encoding.of_numbers(means, [f"x{j}" for j in range(len(means))]), named=False)
 
-    def _features_document(self) -> dict[str, Any]:
-        return {
-            "standardization": vars(self.standardization_),
-            "shaping": vars(self.shaping_),
-            "encoding": self.encoding_.to_document(),
-            "features": self._features(),
-        }
+def as_numpy(values: Any) -> Any:
+    """A tensor of any device as an array; anything else as it is."""
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
 
-    def _take_features(self, document: dict[str, Any]) -> None:
-        n_inputs, encoding = len(document["standardization"]["mean"]), Encoding.of_document(document["encoding"])
-        self.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
-        self.shaping_ = Shaping.of_document(document["shaping"], n_inputs)
-        self._take_encoding(encoding, named=document["features"]["names"] is not None)
-        n_features = self.network_.architecture.n_features
-        if self._features() != document["features"] or n_features != n_inputs + self.shaping_.n_added:
-            raise ValueError("other features than the network's")
-        if len(encoding.feature_names) != n_inputs:
-            raise ValueError("columns of other inputs than the network's")
+
+def checked_table(
+    estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any
+) -> tuple[Any, np.ndarray]:
+    """X, and y where it is given, as scikit-learn wants them; cells may be missing, and numbers must be finite.
+
+    X becomes an array or sparse matrix of numbers, a Polars frame, or stays `Encoded`.
+    """
+    options = {"dtype": np.float64, "accept_sparse": "csr", "ensure_all_finite": "allow-nan", **options}
+    alone, given, X = isinstance(y, str), X, as_table(X)
+    if isinstance(X, Encoded):
+        if reset:
+            estimator._take_encoding(X.encoding)
+        elif X.encoding != estimator.encoding_:
+            raise InvalidArgumentError("X must be encoded as in fit, got another encoding; pass the table itself")
+    elif hasattr(X, "iter_columns"):
+        validate_data(estimator, given, reset=reset, skip_check_array=True)  # names and number of columns
+    else:
+        found = validate_data(estimator, X, y, reset=reset, **options)
+        return (found, y) if alone else found
+    rows = np.zeros((len(X), 1))  # for scikit-learn's messages on their number
+    if alone:
+        check_array(rows, estimator=estimator, input_name="X", **options)
+        return X, y
+    return X, check_X_y(rows, y, estimator=estimator, **options)[1]
+
+
+def inputs_of(encoding: Encoding, table: Any, rows: slice = slice(None)) -> np.ndarray:
+    """The network's inputs for some rows of what `checked_table` gives."""
+    if isinstance(table, Encoded):
+        return table.inputs[rows]
+    part = table[rows]
+    return encoding(part.toarray() if issparse(part) else part, lambda row: row_from_0((rows.start or 0) + row))
+
+
+def checked_weights(given: Any, n: int) -> np.ndarray:
+    """A weight for each of n samples, float64, from one for each, one for all, or None, which is 1."""
+    with together.joint("checking sample_weight"):
+        given = as_numpy(given)
+        if not together.is_alone() and (not n or (given is not None and not np.any(given))):
+            return np.zeros(n)  # other processes may have samples, or some with a weight
+        if given is None or isinstance(given, Real):
+            given = np.full(n, 1.0 if given is None else given)
+        weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+        if weight.shape != (n,) or (weight < 0).any():
+            got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
+            raise ValueError(
+                f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
+                f"pass an array of shape ({n},)"
+            )
+        return weight

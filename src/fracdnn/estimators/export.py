@@ -3,7 +3,7 @@
 import copy
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,41 +15,39 @@ from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.columns.cells import MISSING
 from fracdnn.columns.column import Categories, Numbers
 from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.members import mean_of
-from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
-from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import ACTIVATIONS, affine
-from fracdnn.training import Standardization
+
+
+def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The mean of what the members answer, added up in their order."""
+    found = list(answers)
+    return found[0] if len(found) == 1 else sum(found[1:], found[0]) / len(found)
 
 
 class Deployed(nn.Module):
-    """From features to answers in one module, in float64: scale, run the members, then the mean of `answer` (must be
-    traceable).
+    """From features to answers in one module, in float64: scale, run the members of the estimator, then the mean of
+    their answers.
 
     The memory's weights are constants here, since the order is what it is.
     """
 
-    def __init__(
-        self,
-        members: Sequence[FractionalNetwork],
-        standardization: Standardization,
-        shaping: Shaping,
-        answer: Callable[[torch.Tensor], torch.Tensor],
-    ) -> None:
+    def __init__(self, estimator: Any, activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]]) -> None:
         super().__init__()
-        self.members = nn.ModuleList(copy.deepcopy(network).cpu().eval() for network in members)
-        self._memories = [_memory_of(network) for network in members]
-        self._standardization, self._shaping, self._answer = standardization, shaping, answer
-        self.activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = ACTIVATIONS
+        self.members = nn.ModuleList(copy.deepcopy(network).cpu().eval() for network in estimator.members_)
+        self.estimator, self.activations, self.memories = estimator, activations, []
+        for network in estimator.members_:
+            order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
+            matrix = memory_matrix(order, network.architecture.n_layers)
+            self.memories.append((matrix, float(l1_step_factor(order, step_size))))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         inputs = features.to(torch.float64)
-        y = self._shaping(inputs, self._standardization(inputs))
-        several = zip(self.members, self._memories, strict=True)
-        return mean_of(self._answer(self._outputs(network, *memory, y)) for network, memory in several)
+        y = self.estimator.shaping_(inputs, self.estimator.standardization_(inputs))
+        several = zip(self.members, self.memories, strict=True)
+        return mean_of(self.estimator._answer(self._outputs(network, *memory, y)) for network, memory in several)
 
     def _outputs(self, network: Any, matrix: torch.Tensor, factor: float, y: torch.Tensor) -> torch.Tensor:
         architecture, weights = network.architecture, network.weights()
@@ -64,38 +62,40 @@ class Deployed(nn.Module):
         return nn.functional.linear(y, weights.W)
 
 
-def _memory_of(network: FractionalNetwork) -> tuple[torch.Tensor, float]:
-    order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
-    return memory_matrix(order, network.architecture.n_layers), float(l1_step_factor(order, step_size))
-
-
-def _check_exportable(encoding: Encoding, suffix: str) -> None:
-    """Refuse columns that a program cannot take: in .pt2 all that are not inputs as they are, in .onnx dates."""
-    kinds = {"date": "dates", "category": "categories", "number": "missing cells"}
-    odd = [column for column in encoding.columns if column.kind == "date" or suffix == ".pt2"]
-    odd = [column for column in odd if column.inputs != [column.name]]
-    if odd:
-        remedy = "export to .onnx" if odd[0].kind != "date" else "make numbers of the dates before the estimator"
-        raise InvalidArgumentError(
-            f"a model to export to {suffix} must have no {kinds[odd[0].kind]}, got some in column {odd[0].name!r}; "
-            f"{remedy}, or use save"
-        )
-
-
-def write_program(path: str | os.PathLike, module: Deployed, dtype: torch.dtype, encoding: Encoding) -> Path:
-    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features of this dtype, or the columns."""
+def write_program(path: str | os.PathLike, estimator: Any) -> Path:
+    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features, or the columns."""
     path = Path(path)
     if path.suffix not in (".onnx", ".pt2"):
         raise InvalidArgumentError(f"path must end in .onnx or .pt2, got {path}; the ending says which format to write")
-    if not encoding.is_plain:
-        _check_exportable(encoding, path.suffix)
-        dtype = torch.float64
+    encoding = estimator.encoding_
+    _check_columns(encoding, path.suffix)
+    if path.suffix == ".onnx":
+        require("onnx", "onnxscript")
+    module = Deployed(estimator, ACTIVATIONS if path.suffix == ".pt2" else {**ACTIVATIONS, "gelu": _single_gelu})
+    dtype = estimator._dtype() if encoding.is_plain else torch.float64
     example = torch.zeros(2, len(encoding.feature_names), dtype=dtype)
+    with torch.no_grad():
+        program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("n_samples")},))
     if path.suffix == ".pt2":
-        program = _program(module, example)
         return write_whole(path, lambda temporary: torch.export.save(program, temporary))
-    module.activations = {**ACTIVATIONS, "gelu": _single_gelu}
-    return _write_onnx(path, _program(module, example), None if encoding.is_plain else encoding)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own, about its registry
+        onnx = torch.onnx.export(program, dynamo=True, verbose=False)
+    assert onnx is not None
+    model = onnx.model_proto if encoding.is_plain else _with_columns(onnx.model_proto, encoding)
+    return write_whole(path, lambda temporary: temporary.write_bytes(model.SerializeToString()))
+
+
+def _check_columns(encoding: Encoding, suffix: str) -> None:
+    """Refuse columns that a program cannot take: in .pt2 all that are not inputs as they are, in .onnx dates."""
+    kinds = {"date": "dates", "category": "categories", "number": "missing cells", "unused": "unused cells"}
+    for column in encoding.columns:
+        if column.kind == "date" or (suffix == ".pt2" and column.inputs != [column.name]):
+            remedy = "make numbers of the dates before the estimator" if column.kind == "date" else "export to .onnx"
+            raise InvalidArgumentError(
+                f"a model to export to {suffix} must have no {kinds[column.kind]}, got some in column {column.name!r}; "
+                f"{remedy}, or use save"
+            )
 
 
 def _single_gelu(x: torch.Tensor) -> torch.Tensor:
@@ -103,52 +103,26 @@ def _single_gelu(x: torch.Tensor) -> torch.Tensor:
     return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
 
 
-def _program(module: Deployed, example: torch.Tensor) -> torch.export.ExportedProgram:
-    with torch.no_grad():
-        return torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("n_samples")},))
-
-
-def _write_onnx(path: Path, program: torch.export.ExportedProgram, encoding: Encoding | None) -> Path:
-    require("onnx", "onnxscript")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's own, about its registry
-        onnx = torch.onnx.export(program, dynamo=True, verbose=False)
-    assert onnx is not None
-    if encoding is not None:
-        content = _with_columns(onnx.model_proto, encoding).SerializeToString()
-        return write_whole(path, lambda temporary: temporary.write_bytes(content))
-    return write_whole(path, lambda temporary: onnx.save(str(temporary)))
-
-
-def _other_than(taken: set[str], name: str) -> str:
-    return f"fracdnn/{name}" if name in taken else name
-
-
 def _with_columns(model: Any, encoding: Encoding) -> Any:
     """The ONNX model with an input [n_samples, 1] for each column in place of one for all features: float64, NaN where
     a number is missing, or text without blanks around it, "" where a category is.
     """
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, compose, helper, numpy_helper
 
-    graph, nodes, parts = model.graph, [], []
-    taken = {column.name for column in encoding.columns}  # which names within the program must not be
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        value.name = _other_than(taken, value.name)
-    for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [_other_than(taken, name) for name in names]
-    features, inputs = graph.input[0].name, []
-
-    def constant(name: str, values: Any) -> str:
-        graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
+    model = compose.add_prefix(model, "fracdnn/")  # so that no name within the program is that of a column
+    inputs, nodes, parts = [], [], []
 
     def add(kind: str, sources: list[str], out: str, **options: Any) -> str:
         nodes.append(helper.make_node(kind, sources, [out], **options))
         return out
 
-    for number, column in enumerate(encoding.columns):
+    def constant(out: str, values: Any) -> str:
+        return add("Constant", [], out, value=numpy_helper.from_array(np.asarray(values)))
+
+    for number, column in enumerate(encoding.used().columns):
         own = f"fracdnn/column_{number}"
+        kind = TensorProto.DOUBLE if isinstance(column, Numbers) else TensorProto.STRING
+        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n_samples", 1]))
         if isinstance(column, Numbers):
             is_missing = add("IsNaN", [column.name], f"{own}_is_missing")
             parts.append(add("Where", [is_missing, constant(f"{own}_median", column.median), column.name], own))
@@ -162,14 +136,8 @@ def _with_columns(model: Any, encoding: Encoding) -> Any:
             code = add("LabelEncoder", [column.name], f"{own}_code", default_int64=others, **codes)
             known = constant(f"{own}_places", np.arange(len(column.inputs))[None])
             parts.append(add("Cast", [add("Equal", [code, known], f"{own}_is")], own, to=TensorProto.DOUBLE))
-        else:
-            continue
-        kind = TensorProto.DOUBLE if isinstance(column, Numbers) else TensorProto.STRING
-        inputs.append(helper.make_tensor_value_info(column.name, kind, ["n_samples", 1]))
-    add("Concat", parts, features, axis=1)
-    nodes += graph.node
-    for field, values in (("input", inputs), ("node", nodes)):
-        graph.ClearField(field)
-        getattr(graph, field).extend(values)
-    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
-    return model
+    whole = helper.make_tensor_value_info(add("Concat", parts, "fracdnn/columns", axis=1), TensorProto.DOUBLE, None)
+    domains = [*model.opset_import, helper.make_opsetid("ai.onnx.ml", 3)]
+    graph = helper.make_graph(nodes, "columns", inputs, [whole])
+    front = helper.make_model(graph, opset_imports=domains, ir_version=model.ir_version)
+    return compose.merge_models(front, model, [(whole.name, model.graph.input[0].name)])

@@ -5,8 +5,8 @@ import os
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -18,13 +18,11 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from fracdnn.estimators.calibration import Calibration, learned_scale, scaled
-from fracdnn.estimators.members import check_matrix_fits, how_far, parts, temperature_of
+from fracdnn.estimators.calibration import Calibration, temperature_of, weights_of
 from fracdnn.estimators.model_file import parameters_document
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
-from fracdnn.estimators.sample_checks import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import Shaping
-from fracdnn.exceptions import NotFiniteError
+from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.optim import Status
 from fracdnn.parameters import SharedParameters
@@ -46,11 +44,14 @@ from fracdnn.training.adam import Adam, adam_epoch, can_go_side_by_side
 from fracdnn.training.progress import logged
 from fracdnn.training.records import record_of
 from fracdnn.training.task import digest
+from fracdnn.training.together import Rows
 
 # Parameters that a network has, too.
 _NETWORK_OPTIONS = ("n_layers", "order", "width", "step_size", "activation", "bias", "learn_order")
 # How a training ends from outside.
 _CUT_SHORT = ("interrupted", "time limit")
+# What BFGS may take for its matrix, in bytes.
+MOST_FOR_MATRIX = 2 * 2**30
 _interrupts_raised: ContextVar[bool] = ContextVar("_interrupts_raised", default=False)
 
 
@@ -70,9 +71,10 @@ class Fitting(SharedParameters, BaseEstimator):
     members_: list[FractionalNetwork]
     standardization_: Standardization
     shaping_: Shaping
+    classes_: np.ndarray
+    target_scale_: Standardization
     temperature_: float | None
     calibration_: Calibration | None
-    _went_on = False
     history_: History
     _loss: str
 
@@ -80,25 +82,21 @@ class Fitting(SharedParameters, BaseEstimator):
     def network_(self) -> FractionalNetwork:
         return self.members_[0]
 
-    @network_.setter
-    def network_(self, network: FractionalNetwork) -> None:
-        self.members_, self.temperature_, self.calibration_ = [network], None, None
-
     def _train(self, X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
         seed, before = self._seed(), list(self.members_) if self._goes_on() else []
-        self._went_on = bool(before)  # then members may have been trained on what they hold out now
         task, recipe = self._task(X, target, weight, seed, new=not before)
-        n_members = len(before) if before and self.n_members == "auto" else recipe.n_members
-        recipe = replace(recipe, n_members=n_members)
+        if before and self.n_members == "auto":
+            recipe = replace(recipe, n_members=len(before))
         tasks = [task]
-        for number in range(1, n_members):
+        for number in range(1, recipe.n_members):
             generator = torch.Generator().manual_seed(seed + number)
             is_new = number >= len(before)
             network = self._new_network(task.x.shape[1], generator) if is_new else before[number]
             tasks.append(replace(task, network=network.to(self._dtype()), generator=generator))
         for each, rows in zip(tasks, self._held_out(task, recipe, seed), strict=True):
             each.held_out = rows
-        self._train_tasks(tasks, recipe)
+        # Members that went on may have been trained on what they hold out now.
+        self._train_tasks(tasks, recipe, with_intervals=not before)
 
     def _held_out(self, task: Task, recipe: Recipe, seed: int) -> list[torch.Tensor | None]:
         """The rows that each member is not trained on: a part of its own, or of a single one a share."""
@@ -106,7 +104,7 @@ class Fitting(SharedParameters, BaseEstimator):
         if not recipe.holds_out:
             return [None] * n_members
         n_parts = n_members if n_members > 1 else max(2, round(1 / float(self.validation_fraction)))
-        found = parts(task, n_parts, torch.Generator().manual_seed(seed))
+        found = random_parts(task, n_parts, torch.Generator().manual_seed(seed))
         if not len(found[n_members - 1]) or len(found[0]) == task.n:
             raise ValueError(
                 f"early_stopping must leave samples to train on and some to hold out for each of {n_members} members, "
@@ -120,11 +118,13 @@ class Fitting(SharedParameters, BaseEstimator):
             return nullcontext()
         return shown_progress(iterations) if self.verbose else logged(iterations)
 
-    def _train_tasks(self, tasks: list[Any], recipe: Recipe, adam: type = AdamTraining) -> None:
+    def _train_tasks(
+        self, tasks: list[Any], recipe: Recipe, adam: type = AdamTraining, *, with_intervals: bool = False
+    ) -> None:
         """Train the members, at once where that is possible, and keep their networks, how sure they may be, and what
         there is to tell.
         """
-        check_matrix_fits(tasks[0].network, self.solver)
+        _check_matrix_fits(tasks[0].network, self.solver)
         at_once: Any = self._training(recipe, self.max_time, adam=adam)
         if can_go_side_by_side(tasks, at_once):
             with self._shown(recipe.max_iter) as watch:
@@ -139,14 +139,15 @@ class Fitting(SharedParameters, BaseEstimator):
         ended = next((history.status for history in histories if history.status in _CUT_SHORT), "")
         if len(histories) < len(tasks):
             ended = ended or "time limit"
-        self.members_ = [task.network for task in kept]
+        self.members_, self.temperature_, self.calibration_ = [task.network for task in kept], None, None
         self.__dict__.pop("_adam", None)  # its moments belong to other weights
         held_out = [task.part(task.held_out.to(task.x.device)) for task in kept if task.held_out is not None]
-        is_tempered = self.calibrate and held_out and self._loss == "cross_entropy"
         with together.joint("calibrating"), torch.no_grad():
             outputs = [task.network(task.x).to("cpu", torch.float64) for task in held_out]
-        self.temperature_ = temperature_of(held_out, outputs) if is_tempered else None
-        self.calibration_ = self._calibrated(held_out, outputs) if held_out and not self._went_on else None
+        if self.calibrate and held_out and self._loss == "cross_entropy":
+            self.temperature_ = temperature_of(held_out, outputs)
+        if held_out and with_intervals:
+            self.calibration_ = self._calibrated(held_out, outputs)
         self._warn(histories, ended, len(tasks))
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
 
@@ -171,32 +172,25 @@ class Fitting(SharedParameters, BaseEstimator):
         """How far off each member is on the rows of all processes that it held out."""
         with together.joint("calibrating"):
             scores = [self._scores(output, task.target.cpu()) for output, task in zip(outputs, held_out, strict=True)]
-            weights = [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in held_out]
-            features, slopes = [task.x.cpu() for task in held_out], None
-        every = zip(*together.from_each((scores, weights), "the held-out samples"), strict=True)
+            here = scores, weights_of(held_out)
+        every = zip(*together.from_each(here, "the held-out samples"), strict=True)
         scores, weights = ([torch.cat(parts) for parts in zip(*each, strict=True)] for each in every)
-        if together.is_alone() and self._loss == "squared_error":
-            slopes = learned_scale(scores, features, weights)
-            several = enumerate(zip(scores, features, strict=True))
-            scores = [scaled(each, slopes, member, x) for member, (each, x) in several]
-        is_usable = all(len(each) and bool(torch.isfinite(each).all()) for each in scores)
-        return Calibration.of(scores, weights, slopes=slopes) if is_usable else None
+        has_scale = together.is_alone() and self._loss == "squared_error"
+        return Calibration.of(scores, weights, [task.x.cpu() for task in held_out] if has_scale else None)
 
     @abstractmethod
     def _scores(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """How far off outputs are, [n, n_outputs], or for classes [n, 1]."""
 
     def _warn(self, histories: list[History], ended: str, n_members: int) -> None:
-        done = how_far(histories, "epoch" if self.solver == "adam" else "iteration", n_members)
+        done = _how_far(histories, "epoch" if self.solver == "adam" else "iteration", n_members)
         if any(history.status == Status.NOT_FINITE for history in histories):
             text = "training stopped at a point that is not finite; scale the data, or use a smaller step_size or order"
         elif ended == "interrupted":
             text = f"training interrupted by the user after {done}; the model is usable"
-        elif ended == "time limit":
-            text = (
-                f"training reached max_time={self.max_time:g} s after {done}; the model is usable, and more time "
-                f"may improve it"
-            )
+        elif ended:
+            reached = f"training reached max_time={self.max_time:g} s after {done}"
+            text = f"{reached}; the model is usable, and more time may improve it"
         else:
             return
         warnings.warn(text, ConvergenceWarning, stacklevel=5)
@@ -205,7 +199,7 @@ class Fitting(SharedParameters, BaseEstimator):
         """One epoch of Adam on these samples; the first call fixes the scaling, as later samples are not known yet."""
         new = not hasattr(self, "members_")
         task, recipe = self._task(X, target, weight, self._seed(), new=new)
-        self.network_ = task.network  # without other members: these samples are new to it alone
+        self.members_, self.temperature_, self.calibration_ = [task.network], None, None  # others have not seen these
         if new or not hasattr(self, "_adam"):
             self._adam = Adam(list(self.network_.parameters()))
             self.history_ = History(status="partial")
@@ -214,8 +208,9 @@ class Fitting(SharedParameters, BaseEstimator):
         self._tell(self.history_, task)
 
     def _tell(self, history: History, task: Task) -> None:
-        self.history_ = history
-        self.loss_ = history.records[-1].loss if history.records else _loss_at_start(task)
+        self.history_, self.loss_ = history, math.inf
+        with suppress(NotFiniteError):
+            self.loss_ = history.records[-1].loss if history.records else float(task.loss().detach())
         # In float64 an answer does not depend on the rows beside it, as in float32 the last digits do.
         for network in self.members_:
             network.to(torch.float64)
@@ -235,13 +230,13 @@ class Fitting(SharedParameters, BaseEstimator):
         recipe = resolve_recipe(self, rows.n, X.shape[1])
         if new:
             self.standardization_ = Standardization.of(x, weights)
-            clip = None if self.clip is None else float(self.clip)
-            self.shaping_ = Shaping.of(X, weight, recipe.n_bins, clip)
-            self.network_ = self._new_network(X.shape[1] + self.shaping_.n_added, generator)
+            self.shaping_ = Shaping.of(X, weight, recipe.n_bins, self.clip)
         if rows.places is not None:
             x, values, weights = (each[rows.places] for each in samples)
+        n_features = X.shape[1] + self.shaping_.n_added
+        network = self._new_network(n_features, generator) if new else self.network_
         task = Task(
-            self.network_.to(self._dtype()),
+            network.to(self._dtype()),
             self._objective(),
             self._standardised(x).to(self._dtype()),
             values.to(self._device(), self._dtype() if values.is_floating_point() else torch.int64),
@@ -265,8 +260,9 @@ class Fitting(SharedParameters, BaseEstimator):
         return {name: given[name] for name in _NETWORK_OPTIONS}
 
     def _new_network(self, n_features: int, generator: torch.Generator) -> FractionalNetwork:
+        n_outputs = len(self.target_scale_.mean if self._loss == "squared_error" else self.classes_)
         options = {"activate_input": True, "generator": generator, **self._network_options()}
-        return FractionalNetwork(n_features, self._n_outputs, **options).to(self._device())
+        return FractionalNetwork(n_features, n_outputs, **options).to(self._device())
 
     def _goes_on(self) -> bool:
         """Whether a fit starts from the networks of the one before, which must be such as the parameters say."""
@@ -307,14 +303,9 @@ class Fitting(SharedParameters, BaseEstimator):
             return adam(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
         return FullBatchTraining(self.solver, recipe.max_iter, float(self.tol), **options)
 
-    @property
-    @abstractmethod
-    def _n_outputs(self) -> int:
-        """Classes, or values to predict."""
-
-    @abstractmethod
     def _scaled(self, target: np.ndarray) -> np.ndarray:
         """Targets as the network learns them."""
+        return target
 
     def _standardised(self, X: torch.Tensor) -> torch.Tensor:
         return self.shaping_(X, self.standardization_(X)).to(self._device())
@@ -328,8 +319,80 @@ class Fitting(SharedParameters, BaseEstimator):
         return torch.device(self.device)
 
 
-def _loss_at_start(task: Task) -> float:
-    try:
-        return float(task.loss().detach())
-    except NotFiniteError:
-        return math.inf
+def random_parts(task: Task, n_parts: int, generator: torch.Generator) -> list[torch.Tensor]:
+    """The row numbers of random parts of nearly the same size, over which each class is spread evenly."""
+    order = torch.randperm(task.n, generator=generator)
+    if task.objective.loss == "cross_entropy":
+        order = order[torch.sort(task.all_targets()[order], stable=True).indices]
+    return [order[k::n_parts] for k in range(n_parts)]
+
+
+def _how_far(histories: Sequence[History], unit: str, n_members: int) -> str:
+    """What each member did, of those that were begun, such as "3 to 5 epochs of each of 8 members"."""
+    fewest, most = (pick(len(history.records) for history in histories) for pick in (min, max))
+    counted = f"{'' if fewest == most else f'{fewest} to '}{most} {unit}{'' if most == 1 else 's'}"
+    if n_members == 1:
+        return counted
+    begun = len(histories)
+    which = "each of " if begun == n_members else "the first of " if begun == 1 else f"each of the first {begun} of "
+    return f"{counted} of {which}{n_members} members"
+
+
+def _check_matrix_fits(network: FractionalNetwork, solver: str) -> None:
+    """Refuse BFGS for a network of so many parameters that its matrix would fill the memory."""
+    n = sum(parameter.numel() for parameter in network.parameters())
+    needed = n * n * network.W.element_size()
+    if solver == "bfgs" and needed > MOST_FOR_MATRIX:
+        raise InvalidArgumentError(
+            f"solver={solver!r} must have at most {MOST_FOR_MATRIX / 2**30:.3g} GiB for its matrix of n × n numbers, "
+            f"got {needed / 2**30:.3g} GiB for n = {n:,} parameters in {str(network.W.dtype).removeprefix('torch.')}; "
+            f"use solver='lbfgs' or 'adam', a smaller width, fewer n_layers or n_bins=0"
+        )
+
+
+def as_tensor(values: np.ndarray) -> torch.Tensor:
+    """Without a copy where the array may be written; some tables' columns may not."""
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def heaviest(weight: np.ndarray) -> float:
+    """The largest weight of all processes, which must be above 0."""
+    found = float(together.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
+    if not found > 0:
+        raise ValueError(
+            "sample_weight and class_weight must leave a sample with a weight above 0, got zero for all; raise one"
+        )
+    return found
+
+
+def merge_repeated(
+    X: np.ndarray, target: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Rows]:
+    """Distinct samples of all processes in sorted order with their weights added up, those without weight left out.
+
+    The objective is the same and costs less; and a weight is then worth a repetition to the last bit. Only the ratios
+    of weights count: they are divided by a power of 2, so that in single precision none overflows and none is lost.
+
+    Of several processes, the first that has a sample keeps it; the rows say which those of this one are. So a training
+    does not depend on which process was given which samples.
+    """
+    largest = heaviest(weight)
+    kept = weight > 0
+    given = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
+    several = together.from_each(given, "the samples, to find repeated ones")
+    begin = sum(len(each[0]) for each in several[: together.rank()])
+    X, target, weight = given if together.is_alone() else map(np.concatenate, zip(*several, strict=True))
+    both = np.column_stack([X, target.astype(np.float64)])
+    # By keys, which takes half the time that rows do.
+    _, first, which = np.unique(_sorting_keys(both), return_index=True, return_inverse=True)
+    weight = np.bincount(which, weights=weight, minlength=len(first))
+    places = ((begin <= first) & (first < begin + len(given[0]))).nonzero()[0]
+    rows = Rows(len(first), None if together.is_alone() else torch.from_numpy(places))
+    return X[first], target[first], weight, rows
+
+
+def _sorting_keys(rows: np.ndarray) -> np.ndarray:
+    """Rows of finite numbers as bytes that sort as the rows do, number by number."""
+    bits = (np.ascontiguousarray(rows) + 0.0).view(np.int64)  # with one zero in place of two
+    bits ^= (bits >> 63) | np.iinfo(np.int64).min  # the sign of all, and the other bits of negative numbers
+    return bits.astype(">i8").view(f"S{8 * rows.shape[1]}").reshape(-1)

@@ -32,13 +32,10 @@ def labels_document(labels: np.ndarray) -> dict[str, Any]:
 
 
 def labels_of(document: dict[str, Any]) -> np.ndarray:
-    dtype = np.dtype(document["dtype"])
-    values = document["values"]
-    if dtype.kind not in _LABEL_KINDS or not isinstance(values, list) or not _are_plain(values):
-        raise ValueError(f"classes of dtype {dtype}")
-    longest = max((len(value) for value in values if isinstance(value, str)), default=0)
-    if dtype.kind == "U" and dtype.itemsize > 4 * (longest + _SPARE_CHARACTERS):
-        raise ValueError(f"classes of {longest} characters at most in {dtype}")
+    dtype, values = np.dtype(document["dtype"]), document["values"]
+    most = max((len(value) for value in values if isinstance(value, str)), default=0) + _SPARE_CHARACTERS
+    if dtype.kind not in _LABEL_KINDS or not _are_plain(values) or (dtype.kind == "U" and dtype.itemsize > 4 * most):
+        raise ValueError(f"{len(values)} classes of dtype {dtype}")
     return np.array(values, dtype=dtype)
 
 
@@ -71,12 +68,6 @@ def _plain(name: str, value: Any) -> Any:
     if name == "random_state" and not isinstance(value, Integral):
         return None  # a generator has moved on since; the model itself does not need it
     return value.item() if isinstance(value, np.generic) else value
-
-
-def checked_temperature(value: Any) -> float | None:
-    if value is not None and not (isinstance(value, float) and 0 < value < float("inf")):
-        raise ValueError(f"a temperature of {value!r:.40}")
-    return value
 
 
 def network_document(network: FractionalNetwork) -> dict[str, Any]:

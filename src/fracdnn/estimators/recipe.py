@@ -32,24 +32,16 @@ class Recipe:
 
 def resolve_recipe(estimator: Any, n: int, n_inputs: int) -> Recipe:
     """The estimator's settings for `n` different rows of `n_inputs` numbers."""
-    given = {name: getattr(estimator, name) for name in ("n_members", "max_iter", "batch_size", "n_bins")}
+    batch = 1 << max(0, -(-n // STEPS_AN_EPOCH) - 1).bit_length()  # the power of 2 next above an eighth of the rows
+    batch = BATCH_OF_LARGE if n >= LARGE_TABLE else min(LARGEST_BATCH, max(SMALLEST_BATCH, batch))
+    epochs = min(MOST_EPOCHS, max(LEAST_EPOCHS, ROWS_PASSED // max(n, 1)))
     by_rule = {
         "n_members": next((count for rows, count in MEMBERS if n < rows), 1),
-        "max_iter": _epochs(n) if estimator.solver == "adam" else FULL_BATCH_ITERATIONS,
-        "batch_size": _batch(n),
+        "max_iter": epochs if estimator.solver == "adam" else FULL_BATCH_ITERATIONS,
+        "batch_size": batch,
         "n_bins": BINS if n_inputs <= MOST_INPUTS_WITH_BINS and estimator.width is not None else 0,
     }
+    given = {name: getattr(estimator, name) for name in by_rule}
     chosen = {name: by_rule[name] if value == "auto" else int(value) for name, value in given.items()}
     holds_out = n >= FEWEST_TO_HOLD_OUT if estimator.early_stopping == "auto" else bool(estimator.early_stopping)
     return Recipe(**chosen, holds_out=holds_out)
-
-
-def _epochs(n: int) -> int:
-    return min(MOST_EPOCHS, max(LEAST_EPOCHS, ROWS_PASSED // max(n, 1)))
-
-
-def _batch(n: int) -> int:
-    """The power of 2 next above an eighth of the rows, within bounds; large tables take larger ones."""
-    if n >= LARGE_TABLE:
-        return BATCH_OF_LARGE
-    return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << max(0, -(-n // STEPS_AN_EPOCH) - 1).bit_length()))

@@ -1,7 +1,7 @@
 """FractionalRegressor: a network with memory as a scikit-learn regressor."""
 
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
-from fracdnn.estimators.sample_checks import as_tensor, checked_weights, merge_repeated
+from fracdnn.estimators.fitting import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import quantiles
 from fracdnn.parameters import RegressorParameters
 from fracdnn.training import Standardization, together
@@ -79,7 +79,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
         return found[:, 0] if self._flat else found
 
     def _samples(self, X: Any, y: Any, sample_weight: Any, *, new: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        table, y = self._validated(X, y, multi_output=True, y_numeric=True, reset=new)
+        X, y, weight = self._checked(X, y, sample_weight, new=new, multi_output=True, y_numeric=True)
         values = np.asarray(y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
         together.check_same(outputs_of_y=str(y.shape[1:]))
@@ -89,37 +89,23 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
                 f"use a new estimator for other outputs"
             )
         self._flat = y.ndim == 1
-        weight = checked_weights(sample_weight, table.shape[0])
-        X = self._encoded(table, weight, new=new)
         if new:
             self._set_target_scale(X, values, weight)
         return X, values, weight
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
         _, merged, weights, _ = merge_repeated(X, values, weight)
-        self.target_limits_ = self._limits(merged, weights)
+        quartiles = [quantiles(column, weights, np.array([0.25, 0.5, 0.75])) for column in merged.T]
+        low, middle, high = np.stack(quartiles, axis=1)
+        with np.errstate(over="ignore"):
+            reach = np.inf if self.outlier_limit is None else float(self.outlier_limit) * (high - low) / _QUARTILES
+            reach = np.where(np.isfinite(reach) & (reach > 0), reach, np.inf)  # all are taken where half of them agree
+            self.target_limits_ = np.stack([middle - reach, middle + reach])
         scale = Standardization.of(as_tensor(merged.clip(*self.target_limits_)), as_tensor(weights))
         # What never differs is told as it was, whatever the network says.
         constant = torch.from_numpy((merged == merged[:1]).all(0))
         least = _CONSTANT * torch.where(scale.mean == 0, 1.0, scale.mean.abs())
         self.target_scale_ = Standardization(scale.mean, torch.where(constant, least, scale.deviation))
-
-    def _limits(self, values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """The least and the largest value of each output that are taken as they are; all of them where half agree."""
-        limits = np.repeat([[-np.inf], [np.inf]], values.shape[1], axis=1)
-        if self.outlier_limit is None:
-            return limits
-        for place in range(values.shape[1]):
-            low, middle, high = quantiles(values[:, place], weight, np.array([0.25, 0.5, 0.75]))
-            with np.errstate(over="ignore"):
-                reach = float(self.outlier_limit) * (high - low) / _QUARTILES
-                if np.isfinite(reach) and reach > 0:
-                    limits[:, place] = middle - reach, middle + reach
-        return limits
-
-    @property
-    def _n_outputs(self) -> int:
-        return len(self.target_scale_.mean)
 
     def _scaled(self, target: np.ndarray) -> np.ndarray:
         return self.target_scale_(as_tensor(target.clip(*self.target_limits_))).numpy()
@@ -130,18 +116,16 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
     def _answer(self, output: torch.Tensor) -> torch.Tensor:
         return self.target_scale_.undo(output)
 
-    def _answer_document(self) -> dict[str, Any]:
-        limits = torch.from_numpy(self.target_limits_.copy())
-        return {"target": {"flat": self._flat, "scale": vars(self.target_scale_), "limits": limits}}
+    def _to_document(self) -> dict[str, Any]:
+        target = {"scale": vars(self.target_scale_), "limits": torch.from_numpy(self.target_limits_.copy())}
+        return {**super()._to_document(), "target": {"flat": self._flat, **target}}
 
-    def _take_answer_document(self, document: dict[str, Any]) -> None:
-        self._flat = bool(document["target"]["flat"])
-        n_outputs = self.network_.architecture.n_outputs
-        self.target_scale_ = Standardization.of_document(document["target"]["scale"], n_outputs)
-        self.target_limits_ = document["target"]["limits"].numpy().copy()
-        if self.target_limits_.shape != (2, n_outputs) or not bool(
-            (self.target_limits_[0] < self.target_limits_[1]).all()
-        ):
-            raise ValueError("limits of other targets than the network's")
-        if self._flat and n_outputs > 1:
-            raise ValueError("a scaling of other targets than the network's")
+    @classmethod
+    def _from_document(cls, document: dict[str, Any]) -> Self:
+        estimator, target = super()._from_document(document), document["target"]
+        n_outputs, limits = estimator.network_.architecture.n_outputs, target["limits"].numpy().copy()
+        estimator._flat, estimator.target_limits_ = bool(target["flat"]), limits
+        estimator.target_scale_ = Standardization.of_document(target["scale"], n_outputs)
+        if limits.shape != (2, n_outputs) or not (limits[0] < limits[1]).all() or (estimator._flat and n_outputs > 1):
+            raise ValueError("other targets than the network's")
+        return estimator

@@ -34,8 +34,3 @@ class Reliability(Sums):
         (Naeini, Cooper and Hauskrecht 2015); 0 without predictions.
         """
         return float(np.abs(self.hits - self.confidence).sum() / max(self.counts.sum(), 1.0))
-
-
-def calibration_error(y: np.ndarray, probabilities: np.ndarray, classes: np.ndarray, bins: int = BINS) -> float:
-    """The ECE of probabilities [n, n_classes] of `classes` for labels y [n]."""
-    return Reliability.of(probabilities, classes[probabilities.argmax(1)] == y, bins).error

@@ -25,40 +25,34 @@ class Shaping:
     width: torch.Tensor
 
     @classmethod
-    def none(cls, clip: float | None = None) -> "Shaping":
-        empty = torch.zeros(0, dtype=torch.float64)
-        return cls(clip, torch.zeros(0, dtype=torch.int64), empty, empty)
-
-    @classmethod
     def of(cls, inputs: np.ndarray, weight: np.ndarray, n_bins: int, clip: float | None) -> "Shaping":
         """Bins between quantiles of the rows, where each stands as often as its weight says.
 
         Inputs of few different values, such as categories, have none.
         """
-        every = {place: _edges(inputs[:, place], weight, n_bins) for place in range(inputs.shape[1]) if n_bins}
-        edges = {place: each for place, each in every.items() if len(each) > FEWEST_BINS}
-        if not edges:
-            return cls.none(clip)
-        column = np.repeat(list(edges), [len(each) - 1 for each in edges.values()])
-        low = np.concatenate([each[:-1] for each in edges.values()])
-        width = np.concatenate([np.diff(each) for each in edges.values()])
-        return cls(clip, torch.from_numpy(column), torch.from_numpy(low), torch.from_numpy(width))
+        bins = [np.empty((3, 0))]
+        for place in range(inputs.shape[1] if n_bins else 0):
+            edges = _edges(inputs[:, place], weight, n_bins)
+            if len(edges) > FEWEST_BINS:
+                bins.append(np.stack([np.full(len(edges) - 1, place), edges[:-1], np.diff(edges)]))
+        column, low, width = (torch.from_numpy(each.copy()) for each in np.concatenate(bins, axis=1))
+        return cls(None if clip is None else float(clip), column.to(torch.int64), low, width)
 
     @classmethod
     def of_document(cls, document: dict[str, Any], n_inputs: int) -> "Shaping":
         """The inverse of `vars`; a ValueError unless it is one of so many inputs."""
         found = cls(**document)
-        shapes = {part.shape for part in (found.column, found.low, found.width)}
-        kinds = (found.column.dtype, found.low.dtype, found.width.dtype)
-        if len(shapes) != 1 or found.column.dim() != 1 or kinds != (torch.int64, torch.float64, torch.float64):
-            raise ValueError("bins that are none")
-        if len(found.column) and not 0 <= int(found.column.min()) <= int(found.column.max()) < n_inputs:
-            raise ValueError(f"bins of other inputs than the {n_inputs}")
-        finite = torch.isfinite(found.low) & torch.isfinite(found.width)
-        if not bool((finite & (found.width > 0)).all()):
-            raise ValueError("bins whose edges are not finite, or not in order")
-        if found.clip is not None and not (isinstance(found.clip, float) and 0 < found.clip < float("inf")):
-            raise ValueError(f"a clip of {found.clip!r:.40}")
+        clip, column, low, width = vars(found).values()
+        is_valid = (
+            (clip is None or (isinstance(clip, float) and 0 < clip < float("inf")))
+            and (column.dtype, low.dtype, width.dtype) == (torch.int64, torch.float64, torch.float64)
+            and column.dim() == 1
+            and column.shape == low.shape == width.shape
+            and bool(((column >= 0) & (column < n_inputs) & torch.isfinite(low) & torch.isfinite(width)).all())
+            and bool((width > 0).all())
+        )
+        if not is_valid:
+            raise ValueError(f"invalid bins of {n_inputs} inputs, or an invalid clip of {clip!r:.40}")
         return found
 
     @property

@@ -11,75 +11,53 @@ import numpy as np
 import torch
 
 from fracdnn.columns.encoding import Encoding
-from fracdnn.estimators.classifier import FractionalClassifier
-from fracdnn.estimators.estimator import FractionalEstimator
+from fracdnn.estimators.classifier import class_weights
 from fracdnn.estimators.recipe import resolve_recipe
-from fracdnn.estimators.regressor import FractionalRegressor
-from fracdnn.estimators.sample_checks import class_weights
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.training import Standardization, StreamedAdamTraining, StreamedTask, together
 from fracdnn.training.samples import Chunk, Samples
 
 
-def fit_classifier(
-    estimator: FractionalClassifier,
+def fit_streamed(
+    estimator: Any,
     samples: Samples,
-    classes: np.ndarray,
-    counts: np.ndarray,
     standardization: Standardization,
+    encoding: Encoding,
+    *,
     validation: Samples | None = None,
-    encoding: Encoding | None = None,
+    classes: Any = None,
+    counts: Any = None,
+    target_scale: Standardization | None = None,
 ) -> None:
-    """Fit to features [n, n_features] in float64 and indices [n] of `classes`, which have `counts` samples.
+    """Fit to features [n, n_features] in float64, which the `encoding` made of a table's columns.
 
-    The `encoding` is what made features of a table's columns.
+    A classifier takes indices [n] of `classes`, which have `counts` samples; a regressor values [n, 1] in float64 and
+    their `target_scale`.
     """
     estimator._check_parameters()
-    estimator.classes_, weights = classes, None
-    if estimator.class_weight is not None:
-        found = class_weights(estimator.class_weight, classes, counts)
-        if not found.all():
-            raise ValueError(
-                f"class_weight must hold numbers above 0 for samples in pieces, got 0 for class "
-                f"{classes[found.argmin()]!r}; leave its rows out of the table"
-            )
-        weights = torch.from_numpy(found / found.max())
-    _fit(estimator, samples, validation, standardization, weights, encoding)
-
-
-def fit_regressor(
-    estimator: FractionalRegressor,
-    samples: Samples,
-    target_scale: Standardization,
-    standardization: Standardization,
-    validation: Samples | None = None,
-    encoding: Encoding | None = None,
-) -> None:
-    """Fit to features [n, n_features] and values [n, 1], both in float64; see `fit_classifier`."""
-    estimator._check_parameters()
-    estimator.target_scale_, estimator._flat = target_scale, True
-    estimator.target_limits_ = np.array([[-np.inf], [np.inf]])
-    _fit(estimator, samples, validation, standardization, None, encoding)
-
-
-def _fit(
-    estimator: FractionalEstimator,
-    samples: Samples,
-    validation: Samples | None,
-    standardization: Standardization,
-    weights: torch.Tensor | None,
-    encoding: Encoding | None,
-) -> None:
-    n_features, scales = len(standardization.mean), [standardization, getattr(estimator, "target_scale_", None)]
-    numbers = [part.tolist() for scale in scales if scale for part in vars(scale).values()]
-    together.check_same(parameters=estimator._parameters_text(), scaling=repr(numbers))
+    weights = None
+    if target_scale is None:
+        estimator.classes_ = classes
+        if estimator.class_weight is not None:
+            found = class_weights(estimator.class_weight, classes, counts)
+            if not found.all():
+                raise ValueError(
+                    f"class_weight must hold numbers above 0 for samples in pieces, got 0 for class "
+                    f"{estimator.classes_[found.argmin()]!r}; leave its rows out of the table"
+                )
+            weights = torch.from_numpy(found / found.max())
+    else:
+        estimator.target_scale_, estimator._flat = target_scale, True
+        estimator.target_limits_ = np.array([[-np.inf], [np.inf]])
+    scales = [vars(scale).values() for scale in (standardization, target_scale) if scale is not None]
+    together.check_same(
+        parameters=estimator._parameters_text(), scaling=repr([part.tolist() for scale in scales for part in scale])
+    )
     generator = torch.Generator().manual_seed(estimator._seed())
     estimator.standardization_ = standardization
-    if encoding is None:
-        estimator._take_numbers()
-    else:
-        estimator._take_encoding(encoding)
-    estimator.shaping_ = Shaping.none(None if estimator.clip is None else float(estimator.clip))
+    estimator._take_encoding(encoding)
+    estimator.shaping_ = Shaping.of(np.empty((0, 0)), np.empty(0), 0, estimator.clip)
+    n_features = len(standardization.mean)
     network = estimator._new_network(n_features, generator).to(estimator._dtype())
     objective = estimator._objective()
     recipe = resolve_recipe(estimator, sum(samples.sizes), n_features)

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, with_inputs
+from fracdnn.columns.encoding import Encoded, Encoding, TableSummary, shared, with_inputs
 from fracdnn.columns.frames import with_categories
 from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Sums
+from fracdnn.columns.summaries import Sums, Tree
 from fracdnn.columns.summary import ColumnSummary
-from fracdnn.columns.tree import Tree, shared
 from fracdnn.columns.words import check_columns, check_target_name
-from fracdnn.estimators.streamed_fit import fit_classifier, fit_regressor
+from fracdnn.estimators.streamed_fit import fit_streamed
 from fracdnn.exceptions import TableError
 from fracdnn.tabular.ids import Numbering, without_ids
 from fracdnn.tabular.model import no_values, target_column
@@ -119,11 +118,8 @@ class ExaminedTable(Findings):
         validation = self.samples("validation") if self.n_rows("validation") else None
         if validation is None and holds_out(estimator.early_stopping):
             raise TableError("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
-        others = (self.standardization, validation, self.encoding)
-        if target.classes is not None:
-            fit_classifier(estimator, samples, target.classes, target.counts, *others)
-        elif target.scale is not None:
-            fit_regressor(estimator, samples, target.scale, *others)
+        given: dict[str, Any] = {"classes": target.classes, "counts": target.counts, "target_scale": target.scale}
+        fit_streamed(estimator, samples, self.standardization, self.encoding, validation=validation, **given)
 
     @property
     @together.joint("reading the rows held out")
@@ -262,11 +258,11 @@ class _Reader:
             counts = np.zeros((len(self.stream.pieces), len(ROLES) + 1), dtype=np.int64)
             counts[piece.number] = np.bincount(roles, minlength=len(ROLES) + 1)
             learned = roles[known.to_numpy()] < ROLES.index("test")
-            rows, weight = with_categories(frame.filter(known), self.categorical), np.ones(learned.sum())
+            rows, weight = with_categories(frame.filter(known), self.categorical), learned.astype(float)
             columns, numberings, before = [], [], self.before
             for place, name in enumerate(self.features):
                 earlier = before.table.columns[place] if before else None
-                columns.append(ColumnSummary.of(rows[name], learned, weight, before=earlier))
+                columns.append(ColumnSummary.of(rows[name], weight, before=earlier))
                 may_be = before is None or before.numberings[place] is not None
                 numberings.append(Numbering.of(frame[name]) if may_be else None)
             about = TargetSummary.of(target.filter(known), learned, before=before.target if before else None)

@@ -81,7 +81,7 @@ class TargetSummary(Sums):
         target_values(column.head(0), "classification")  # which refuses some types
         marks, numbers, labels = Marks.of(column), {}, None
         if may_be_numbers(column.dtype) and (before is None or before.numbers):
-            numbers = number_readings(column, marks, learned, np.ones(learned.sum()))
+            numbers = number_readings(column, marks, learned.astype(float))
         if before is None or before.labels is not None:
             labels = _few(pl.DataFrame({"label": column, "learned": learned}), most_labels)
         return cls({} if any(each.strays.count for each in numbers.values()) else numbers, marks, labels)

@@ -44,7 +44,7 @@ from benchmarks.study.sources import (
 )
 from benchmarks.study.tables import load, prepared
 from benchmarks.study.tuning import TUNED, Search, Tuned, Tuning
-from fracdnn.estimators.reliability import calibration_error
+from fracdnn.estimators.reliability import Reliability
 from records.keeping import made_with, read_file, write_file
 
 ROOT = Path(__file__).parents[3]
@@ -347,7 +347,7 @@ def test_measures_of_probabilities_by_hand():
     assert found["accuracy"] == 0.5
     # Bins: 0.9 (right), 0.6 twice (wrong), 0.8 (right).
     assert found["ece"] == pytest.approx((0.1 + 2 * 0.6 + 0.2) / 4)
-    assert calibration_error(np.array([1]), np.array([[0.0, 1.0]]), np.arange(2)) == 0
+    assert Reliability.of(np.array([[0.0, 1.0]]), np.array([True])).error == 0
     certain = measures_of_classes(np.array([0, 1]), np.array([[0.0, 1.0], [0.0, 1.0]]))
     assert certain["log_loss"] == pytest.approx(-np.log(np.finfo(np.float32).eps) / 2, rel=1e-6)
     with pytest.raises(ValueError, match="not finite"):

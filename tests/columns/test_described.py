@@ -1,6 +1,6 @@
 """The lines that say how each column is used."""
 
-from fracdnn.columns.understood import HEADINGS, as_lines
+from fracdnn.columns.encoding import HEADINGS, as_lines
 
 
 def row(**cells):
