@@ -8,8 +8,6 @@ import torch
 
 from fracdnn.fitting.laplace import step_response
 
-Start = dict[str, Any]
-
 
 def relaxation(t: torch.Tensor, size: Any, tau: Any, order: Any, offset: Any) -> torch.Tensor:
     """Size · E_order(−(t/tau)^order) + offset, of tau^order D^order u = −u; a negative size grows."""
@@ -26,7 +24,7 @@ def _from_0(t: torch.Tensor, immittance: Callable[[torch.Tensor], torch.Tensor])
     return step_response(immittance, t.clamp(min=1e-30 * float(t.max())))
 
 
-def _start_relaxation(t: np.ndarray, data: np.ndarray) -> Start:
+def _start_relaxation(t: np.ndarray, data: np.ndarray) -> dict[str, Any]:
     early, late = data[np.argmin(t)], data[np.argmax(t)]
     half = t[np.argmin(np.abs(data - 0.5 * (early + late)))]
     size = (early - late) or 1.0
@@ -34,14 +32,11 @@ def _start_relaxation(t: np.ndarray, data: np.ndarray) -> Start:
     return {"size": float(size), "tau": (tau, 0.0, None), "order": (0.8, 0.02, 1.0), "offset": float(late)}
 
 
-def _start_dose(t: np.ndarray, data: np.ndarray) -> Start:
+def _start_dose(t: np.ndarray, data: np.ndarray) -> dict[str, Any]:
     peak = float(max(t[np.argmax(data)], 1e-3 * t.max()))
     start = {"size": 1.5 * float(data.max()), "absorption": 3.0 / peak, "rate": 2.0 / float(t.max())}
     return {name: (value, 0.0, None) for name, value in start.items()} | {"order": (0.8, 0.02, 1.0)}
 
 
 # By name: the model, and its start values for t and data.
-MODELS: dict[str, tuple[Callable[..., torch.Tensor], Callable[[np.ndarray, np.ndarray], Start]]] = {
-    "relaxation": (relaxation, _start_relaxation),
-    "dose": (dose, _start_dose),
-}
+MODELS = {"relaxation": (relaxation, _start_relaxation), "dose": (dose, _start_dose)}

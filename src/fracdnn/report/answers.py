@@ -57,9 +57,8 @@ def confusion_plot(subject: Subject) -> Plot:
 
 
 def confusions(subject: Subject) -> np.ndarray:
-    counts = np.zeros((len(subject.labels),) * 2, dtype=int)
-    np.add.at(counts, (subject.codes, subject.places(subject.predicted)), 1)
-    return counts
+    places = range(len(subject.labels))
+    return metrics.confusion_matrix(subject.codes, subject.places(subject.predicted), labels=places)
 
 
 def _class_table(subject: Subject, counts: np.ndarray) -> list[list[str]]:
