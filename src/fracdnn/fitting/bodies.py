@@ -8,9 +8,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -23,8 +22,7 @@ from fracdnn.validation import check_numbers
 _SOON = 1e-9
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """What an element is: a word, the endings of its parameters' names and H(s, log s, parameters)."""
 
     word: str
@@ -57,8 +55,7 @@ BODY = {
 }
 
 
-@dataclass(frozen=True)
-class Element:
+class Element(NamedTuple):
     """One element of a network: `CPE1` of kind "CPE" with parameters `CPE1_Q` and `CPE1_order`."""
 
     name: str
@@ -66,8 +63,7 @@ class Element:
     parameters: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     parallel: bool
     parts: tuple["Element | Group", ...]
 

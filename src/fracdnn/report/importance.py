@@ -4,8 +4,7 @@ answers as one column changes and all others stay as they are (Friedman 2001).
 A column that explains nearly everything by itself is more often a leak than a discovery: see `dominant`.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.inspection import permutation_importance
@@ -30,8 +29,7 @@ MOST_COLUMNS, MOST_VALUES, MOST_SAMPLES, MOST_CLASSES = 6, 12, 200, 5
 _USUAL = (0.02, 0.98)
 
 
-@dataclass(frozen=True)
-class Importances:
+class Importances(NamedTuple):
     """What each column of a subject is worth, with the deviation over shuffles, and the samples it is measured on.
 
     `why_not` says why nothing was measured, where it was not.
@@ -134,8 +132,7 @@ def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:
     return float(r2_score(y, answers, multioutput="variance_weighted"))
 
 
-@dataclass(frozen=True)
-class Dependence:
+class Dependence(NamedTuple):
     """Mean answers [values, outputs] at some values of a column: numbers, or `names` of categories."""
 
     column: str
