@@ -5,13 +5,14 @@ Torch has no public way to ask these questions. A new version of torch that move
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack, temporarily_restore_interpreter_stack
 from torch.nn.modules import module as torch_modules
 from torch.utils import checkpoint as torch_checkpoint
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -50,11 +51,9 @@ class Watch(NamedTuple):
 
 
 class Mapping(NamedTuple):
-    """A `torch.func.vmap` under way: its size, and torch's own number and record of it."""
+    """A `torch.func.vmap` of so many samples under way, of level 1: not inside of another transform."""
 
     size: int
-    level: int
-    layer: Any
 
     @staticmethod
     def now() -> "Mapping | None":
@@ -64,33 +63,20 @@ class Mapping(NamedTuple):
         found = torch._C._functorch.peek_interpreter_stack()
         if found is None or found.key() != torch._C._functorch.TransformType.Vmap or found.level() != 1:
             return None
-        return Mapping(torch._C._functorch.CVmapInterpreterPtr(found).batchSize(), 1, None)
+        return Mapping(torch._C._functorch.CVmapInterpreterPtr(found).batchSize())
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
         """With the dimension that is mapped over as its first; one that is not mapped is repeated."""
-        return torch._C._functorch._remove_batch_dim(tensor, self.level, self.size, 0)
+        return torch._C._functorch._remove_batch_dim(tensor, 1, self.size, 0)
 
     def mapped(self, tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
         """Of a whole tensor, one that is mapped over a dimension."""
-        return torch._C._functorch._add_batch_dim(tensor, dim, self.level)
+        return torch._C._functorch._add_batch_dim(tensor, dim, 1)
 
-    @contextmanager
-    def left(self) -> Iterator["Mapping"]:
-        """Run as if nothing were mapped, but for what runs inside of `entered`."""
-        layer = torch._C._functorch.pop_dynamic_layer_stack()
-        try:
-            yield self._replace(layer=layer)
-        finally:
-            torch._C._functorch.push_dynamic_layer_stack(layer)
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Run as inside of the map again."""
-        torch._C._functorch.push_dynamic_layer_stack(self.layer)
-        try:
-            yield
-        finally:
-            torch._C._functorch.pop_dynamic_layer_stack()
+# Contexts: as if no transform were under way, with what there was as its value; inside of it, as if that still were.
+outside_of_transforms = temporarily_clear_interpreter_stack
+inside_of_transforms = temporarily_restore_interpreter_stack
 
 
 def values_are_unknown(tensor: torch.Tensor | None = None) -> bool:

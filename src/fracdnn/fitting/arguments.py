@@ -1,9 +1,9 @@
 """What a user passes, checked: models, times or frequencies, values, their uncertainty; and start values."""
 
+import contextlib
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from keyword import iskeyword
 from numbers import Real
 from typing import Any
@@ -15,7 +15,6 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.validation import check_numbers
 
 
-@dataclass
 class DataSet:
     """One data set: `t` [n], `data` [n, ...] real or complex, and `sigma` like |data|, by which residuals are divided.
 
@@ -23,13 +22,28 @@ class DataSet:
     `noise` is "known", "modulus" or "unknown", as sigma was given; only if known, sigma is the size of the noise.
     """
 
-    model: Callable[..., torch.Tensor]
-    takes: set[str] | None
-    requires: set[str]
-    t: torch.Tensor
-    data: torch.Tensor
-    sigma: torch.Tensor
-    noise: str
+    def __init__(self, model: Any, t: Any, data: Any, sigma: Any, place: str = "") -> None:
+        if not callable(model):
+            raise InvalidTypeError(
+                f"model{place} must be callable as model(t, **parameters), got {type(model).__name__}; "
+                f"pass a function, or a method such as circuit.impedance"
+            )
+        times, values = check_numbers(t, f"t{place}").detach(), check_numbers(data, f"data{place}").detach()
+        if times.dim() != 1:
+            raise InvalidArgumentError(f"t{place} must be one-dimensional, got shape {tuple(times.shape)}; flatten it")
+        if values.dim() == 0 or len(values) != len(times):
+            raise InvalidArgumentError(
+                f"data{place} must have one row for each entry of t{place}, got shapes {tuple(values.shape)} and "
+                f"{tuple(times.shape)}; measurements run along the first dimension"
+            )
+        self.model, self.t, self.data, self.sigma = model, times, values, _sigma(sigma, values, place)
+        self.noise = "unknown" if sigma is None else sigma if isinstance(sigma, str) else "known"
+        self.takes, self.requires = None, set[str]()
+        with contextlib.suppress(TypeError, ValueError):  # of functions without a signature
+            _, *listed = inspect.signature(model).parameters.values()
+            named = [each for each in listed if each.kind is not each.VAR_KEYWORD]
+            self.takes = {each.name for each in named} if named == listed else None
+            self.requires = {each.name for each in named if each.default is each.empty}
 
     @property
     def n_numbers(self) -> int:
@@ -79,7 +93,7 @@ def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
     kinds = np.ndarray | torch.Tensor | list
     is_several = isinstance(data, list | tuple) and all(isinstance(each, kinds) and np.ndim(each) for each in data)
     if not isinstance(model, list | tuple) and not (is_several and len(data)):
-        return [_checked(model, t, data, sigma)]
+        return [DataSet(model, t, data, sigma)]
     models = list(model) if isinstance(model, list | tuple) else [model] * len(data)
     columns = {"t": t, "data": data, "sigma": [None] * len(models) if sigma is None else sigma}
     for name, column in columns.items():
@@ -89,25 +103,7 @@ def data_sets(model: Any, t: Any, data: Any, sigma: Any) -> list[DataSet]:
                 f"{name} must be a list with one entry for each of the {len(models)} data sets, got {count}; pass all"
             )
     rows = zip(models, t, data, columns["sigma"], strict=True)
-    return [_checked(*row, f"[{place}]") for place, row in enumerate(rows)]
-
-
-def _checked(model: Any, t: Any, data: Any, sigma: Any, place: str = "") -> DataSet:
-    if not callable(model):
-        raise InvalidTypeError(
-            f"model{place} must be callable as model(t, **parameters), got {type(model).__name__}; "
-            f"pass a function, or a method such as circuit.impedance"
-        )
-    times, values = check_numbers(t, f"t{place}").detach(), check_numbers(data, f"data{place}").detach()
-    if times.dim() != 1:
-        raise InvalidArgumentError(f"t{place} must be one-dimensional, got shape {tuple(times.shape)}; flatten it")
-    if values.dim() == 0 or len(values) != len(times):
-        raise InvalidArgumentError(
-            f"data{place} must have one row for each entry of t{place}, got shapes {tuple(values.shape)} and "
-            f"{tuple(times.shape)}; measurements run along the first dimension"
-        )
-    noise = "unknown" if sigma is None else sigma if isinstance(sigma, str) else "known"
-    return DataSet(model, *_names(model), times, values, _sigma(sigma, values, place), noise)
+    return [DataSet(*row, f"[{place}]") for place, row in enumerate(rows)]
 
 
 def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
@@ -130,17 +126,6 @@ def _sigma(sigma: Any, values: torch.Tensor, place: str) -> torch.Tensor:
             f"shape {tuple(values.shape)}; pass as many"
         )
     return numbers.expand(values.shape).clone()
-
-
-def _names(model: Callable[..., Any]) -> tuple[set[str] | None, set[str]]:
-    """Of the parameters after the first, t: all, None where any may be passed, and those without a default."""
-    try:
-        _, *listed = inspect.signature(model).parameters.values()
-    except (TypeError, ValueError):
-        return None, set()
-    named = [each for each in listed if each.kind is not each.VAR_KEYWORD]
-    required = {each.name for each in named if each.default is each.empty}
-    return {each.name for each in named} if named == listed else None, required
 
 
 def start_parameters(given: Any) -> Any:

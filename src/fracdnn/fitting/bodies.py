@@ -8,9 +8,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -23,18 +22,12 @@ from fracdnn.validation import check_numbers
 _SOON = 1e-9
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What an element is: a word, the endings of its parameters' names and H(s, log s, parameters).
-
-    `energy` is "electric" where it stores charge, "magnetic" where it keeps a current going: a part that has both can
-    oscillate.
-    """
+class Kind(NamedTuple):
+    """What an element is: a word, the endings of its parameters' names and H(s, log s, parameters)."""
 
     word: str
     suffixes: tuple[str, ...]
     immittance: Callable[..., torch.Tensor]
-    energy: str = ""
 
 
 def _finite(s: torch.Tensor, log_s: torch.Tensor, Z: Any, tau: torch.Tensor, *, is_open: bool) -> torch.Tensor:
@@ -47,14 +40,12 @@ def _finite(s: torch.Tensor, log_s: torch.Tensor, Z: Any, tau: torch.Tensor, *, 
 # Impedances; a Warburg element's is σ(1 − j)/√ω, as in impedance.py.
 CIRCUIT = {
     "R": Kind("resistor", ("",), lambda s, log_s, R: R + 0.0 * s),
-    "C": Kind("capacitor", ("",), lambda s, log_s, C: (C * s) ** -1, "electric"),
-    "L": Kind("inductor", ("",), lambda s, log_s, L: L * s, "magnetic"),
-    "CPE": Kind(
-        "constant-phase element", ("_Q", "_order"), lambda s, log_s, Q, order: torch.exp(-order * log_s) / Q, "electric"
-    ),
-    "W": Kind("Warburg", ("",), lambda s, log_s, W: math.sqrt(2.0) * W * torch.exp(-0.5 * log_s), "electric"),
-    "Wo": Kind("finite Warburg, open", ("_Z", "_tau"), partial(_finite, is_open=True), "electric"),
-    "Ws": Kind("finite Warburg, short", ("_Z", "_tau"), partial(_finite, is_open=False), "electric"),
+    "C": Kind("capacitor", ("",), lambda s, log_s, C: (C * s) ** -1),
+    "L": Kind("inductor", ("",), lambda s, log_s, L: L * s),
+    "CPE": Kind("constant-phase element", ("_Q", "_order"), lambda s, log_s, Q, order: torch.exp(-order * log_s) / Q),
+    "W": Kind("Warburg", ("",), lambda s, log_s, W: math.sqrt(2.0) * W * torch.exp(-0.5 * log_s)),
+    "Wo": Kind("finite Warburg, open", ("_Z", "_tau"), partial(_finite, is_open=True)),
+    "Ws": Kind("finite Warburg, short", ("_Z", "_tau"), partial(_finite, is_open=False)),
 }
 # Moduli.
 BODY = {
@@ -64,8 +55,7 @@ BODY = {
 }
 
 
-@dataclass(frozen=True)
-class Element:
+class Element(NamedTuple):
     """One element of a network: `CPE1` of kind "CPE" with parameters `CPE1_Q` and `CPE1_order`."""
 
     name: str
@@ -73,8 +63,7 @@ class Element:
     parameters: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     parallel: bool
     parts: tuple["Element | Group", ...]
 
@@ -241,7 +230,8 @@ class Circuit(_Network):
 
     def _check_damped(self, part: Element | Group, name: str) -> None:
         inside = elements_of(part)
-        if {"electric", "magnetic"} <= {self._kinds[each.kind].energy for each in inside}:
+        kinds = {each.kind for each in inside}
+        if "L" in kinds and kinds - {"L", "R"}:
             raise InvalidArgumentError(
                 f"{name} must not drive an inductor together with a capacitor, which may oscillate, got "
                 f"{'-'.join(each.name for each in inside)} in {self.description}; solve its equations by fracdnn.fdeint"

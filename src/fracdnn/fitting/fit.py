@@ -111,10 +111,9 @@ class _Search:
 
     def exact(self) -> bool:
         """Whether the model meets the data to rounding; there are no profiles to follow then."""
-        if not self.relative or self.misfit.best[0] > self._rounding():
-            return False
-        self.converged = True
-        return True
+        is_exact = self.relative and self.misfit.best[0] <= self._rounding()
+        self.converged |= is_exact
+        return is_exact
 
     def _rounding(self) -> float:
         size = sum(float((each.data / each.sigma).abs().square().sum()) for each in self.misfit.sets)
@@ -188,13 +187,15 @@ class _Search:
         if self._loss != "linear":
             part = len(residual) / (len(residual) - len(x))
             covariance = _sandwich(residual / self.scale, jacobian, self._loss) * self.scale**2 * part
-        with torch.no_grad():
-            values = misfit.parameters(torch.tensor(x, dtype=torch.float64))
-            predicted = [each.predicted(values).numpy() for each in misfit.sets]
-        bands = misfit.split(_deviations(jacobian, np.nan_to_num(covariance, posinf=0.0)))
         errors = _deviations(misfit.derivatives(x), np.nan_to_num(covariance, posinf=1e300))
         errors[errors > 1e100] = np.inf
-        sigmas = [each.sigma.numpy() if self._weighs or each.noise != "unknown" else None for each in misfit.sets]
+        sets, bands = [], misfit.split(_deviations(jacobian, np.nan_to_num(covariance, posinf=0.0)))
+        with torch.no_grad():
+            values = misfit.parameters(torch.tensor(x, dtype=torch.float64))
+            for each, band in zip(misfit.sets, bands, strict=True):
+                sigma = each.sigma.numpy() if self._weighs or each.noise != "unknown" else None
+                fitted = each.predicted(values).numpy()
+                sets.append(SetResult(each.t.numpy(), each.data.numpy(), fitted, sigma, each.like_data(band)))
         found = FitResult(
             values={name: float(value) for name, value in values.items()},
             errors=dict(zip(misfit.start, map(float, errors), strict=True)),
@@ -202,10 +203,7 @@ class _Search:
             bounds={name: (float(each.min), float(each.max)) for name, each in misfit.start.items()},
             covariance=covariance,
             profiles=profiles,
-            sets=[
-                SetResult(each.t.numpy(), each.data.numpy(), fitted, sigma, each.like_data(band))
-                for each, fitted, sigma, band in zip(misfit.sets, predicted, sigmas, bands, strict=True)
-            ],
+            sets=sets,
             absolute_sigma=not self.relative,
             estimated_noise=self._weighs,
             loss=self._loss,

@@ -84,17 +84,28 @@ class Profiler:
         return start + sign * distance
 
     def _excess(self, place: int, change: float, slope: np.ndarray, others: np.ndarray) -> tuple[float, np.ndarray]:
-        """(χ² − χ²_min)/Δ with the parameter held that far from its best value; and the other ones there.
+        """(χ² − χ²_min)/Δ with the parameter held that far from its best value; and the best values of the other ones.
 
         The fit starts on a line through earlier ones, or where that seems to fail from the last one inside.
         """
-        misfit, value, best = self._misfit, self._x[place] + change, (np.inf, others)
-        lower, upper, at_best = (np.delete(each, place) for each in (misfit.lower, misfit.upper, self._x))
-        line, ftol = at_best + slope * change, max(1e-10, min(1e-4, 1e-4 * self._limit / (self._least + 1e-300)))
-        is_inside = bool(((line > lower) & (line < upper)).all())
-        for guess in [line, others] if is_inside else [others]:
-            found = _solved(misfit, place, value, np.clip(guess, lower, upper), (lower, upper), ftol)
-            size = float(np.sum(misfit.residual(np.insert(found, place, value)) ** 2))
+        value, best = self._x[place] + change, (np.inf, others)
+        lower, upper, at_best = (np.delete(each, place) for each in (self._misfit.lower, self._misfit.upper, self._x))
+        ftol = max(1e-10, min(1e-4, 1e-4 * self._limit / (self._least + 1e-300)))  # relative precision of χ²
+        options = {"x_scale": "jac", "ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
+
+        def residual(others: np.ndarray) -> np.ndarray:
+            return self._misfit.residual(np.insert(others, place, value))
+
+        def jacobian(others: np.ndarray) -> np.ndarray:
+            return np.delete(self._misfit.jacobian(np.insert(others, place, value)), place, axis=1)
+
+        line = at_best + slope * change
+        for guess in [line, others] if bool(((line > lower) & (line < upper)).all()) else [others]:
+            found = np.clip(guess, lower, upper)
+            if len(found) and np.isfinite(residual(found)).all():  # else there is no model, as at a bound
+                with np.errstate(all="ignore"):  # SciPy divides by the room to a bound
+                    found = least_squares(residual, found, jacobian, (lower, upper), **options).x
+            size = float(np.sum(residual(found) ** 2))
             size = size if np.isfinite(size) else 1e300
             if size < self._least - 1e-3 * self._limit:
                 raise BetterFitError
@@ -102,19 +113,3 @@ class Profiler:
             if best[0] < _DOUBTFUL:
                 break
         return best
-
-
-def _solved(misfit: Misfit, place: int, value: float, guess: np.ndarray, bounds: tuple, ftol: float) -> np.ndarray:
-    """The best values of the other parameters where one is held, to a relative precision of χ²."""
-
-    def residual(others: np.ndarray) -> np.ndarray:
-        return misfit.residual(np.insert(others, place, value))
-
-    def jacobian(others: np.ndarray) -> np.ndarray:
-        return np.delete(misfit.jacobian(np.insert(others, place, value)), place, axis=1)
-
-    if not len(guess) or not np.isfinite(residual(guess)).all():
-        return guess  # as at a bound where there is no model
-    options = {"ftol": ftol, "xtol": 1e-9, "gtol": 1e-12, "max_nfev": 60}
-    with np.errstate(all="ignore"):  # SciPy divides by the room to a bound
-        return least_squares(residual, guess, jacobian, bounds, x_scale="jac", **options).x

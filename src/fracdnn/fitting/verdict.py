@@ -11,7 +11,6 @@ from scipy import stats
 _CORRELATED, _UNLIKELY, _FEWEST = 0.99, 1e-3, 10
 # Distance to a bound, in standard errors and in parts of its size.
 _AT, _AT_PART = 0.05, 1e-6
-_ENDS = (("lower", "below"), ("upper", "above"))
 
 
 def verdict(result: Any, alone: dict[str, float]) -> list[str]:
@@ -53,21 +52,19 @@ def _at_bounds(result: Any, name: str, alone: float) -> dict[str, float]:
 
 def _unknown(result: Any, name: str, at_bound: dict[str, float]) -> list[str]:
     """Whether the data hold a parameter on both sides."""
-    profile, (low, high) = result.profiles.get(name), result.bounds[name]
-    if result.errors[name] > (math.inf if profile else high - low) or math.isinf(result.errors[name]):
+    profile, (low, high), found = result.profiles.get(name), result.bounds[name], []
+    if math.isinf(result.errors[name]) or (profile is None and result.errors[name] > high - low):
         return [f"these data say nothing about {name} by itself; fix it, or measure what depends on it"]
-    if profile is None:
-        return []
-    ends = [*zip(_ENDS, (profile.low, profile.high), (low, high), strict=True)]
-    flat = [side for (_, side), end, _ in ends if not math.isfinite(end)]
-    found = [
-        f"the profile of {name} is flat: these data do not limit it from {' or '.join(flat)}; "
-        f"measure longer or with less noise, or fix it"
-    ]
-    return found[: len(flat)] + [
+    ends = (("lower", "below", profile.low, low), ("upper", "above", profile.high, high)) if profile else ()
+    if flat := [side for _, side, end, _ in ends if not math.isfinite(end)]:
+        found.append(
+            f"the profile of {name} is flat: these data do not limit it from {' or '.join(flat)}; "
+            f"measure longer or with less noise, or fix it"
+        )
+    return found + [
         f"the interval of {name} ends at its {word} bound, {end:g}: these data do not limit it from {side}; if the "
         f"bound is no law of the model, widen it, or measure longer"
-        for (word, side), end, bound in ends
+        for word, side, end, bound in ends
         if math.isfinite(end) and end == bound and word not in at_bound
     ]
 

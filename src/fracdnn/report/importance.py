@@ -4,8 +4,7 @@ answers as one column changes and all others stay as they are (Friedman 2001).
 A column that explains nearly everything by itself is more often a leak than a discovery: see `dominant`.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.inspection import permutation_importance
@@ -30,8 +29,7 @@ MOST_COLUMNS, MOST_VALUES, MOST_SAMPLES, MOST_CLASSES = 6, 12, 200, 5
 _USUAL = (0.02, 0.98)
 
 
-@dataclass(frozen=True)
-class Importances:
+class Importances(NamedTuple):
     """What each column of a subject is worth, with the deviation over shuffles, and the samples it is measured on.
 
     `why_not` says why nothing was measured, where it was not.
@@ -134,8 +132,7 @@ def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:
     return float(r2_score(y, answers, multioutput="variance_weighted"))
 
 
-@dataclass(frozen=True)
-class Dependence:
+class Dependence(NamedTuple):
     """Mean answers [values, outputs] at some values of a column: numbers, or `names` of categories."""
 
     column: str
@@ -146,27 +143,24 @@ class Dependence:
 
 def dependence(subject: Subject, column: str, samples: np.ndarray) -> Dependence:
     """The answers for the samples with each of the values in place of their own."""
-    places, grid, names = _grid(subject, column)
-    X = np.repeat(subject.X[samples][None], len(grid), axis=0)
-    X[:, :, places] = grid[:, None]
-    answers = subject.outputs(X.reshape(-1, X.shape[2])).reshape(len(grid), len(samples), -1)
-    return Dependence(column, grid[:, 0] if names is None else np.arange(len(grid)), names, answers.mean(axis=1))
-
-
-def _grid(subject: Subject, column: str) -> tuple[list[int], np.ndarray, list[str] | None]:
-    """The features that change, their values [values, features], and the names of these for categories."""
-    places = subject.columns[column]
+    places, found = subject.columns[column], None
     names = [subject.features[place] for place in places]
     if all(name.startswith(f"{column}=") for name in names):
         counts = (subject.X[:, places] == 1).sum(axis=0)
         kept = np.argsort(-counts, kind="stable")[: min(MOST_VALUES, max(int((counts > 0).sum()), 1))]
-        return places, np.eye(len(places))[kept], [names[k].removeprefix(f"{column}=") for k in kept]
-    missing = [place for place in places[1:] if subject.features[place] == f"{names[0]} is missing"]
-    known = subject.X[(subject.X[:, missing] == 0).all(axis=1), places[0]]
-    values = np.unique(known)
-    if len(values) > MOST_VALUES:
-        values = np.unique(np.quantile(known, np.linspace(*_USUAL, MOST_VALUES)))
-    return [places[0], *missing], np.column_stack([values, np.zeros((len(values), len(missing)))]), None
+        values, grid = np.arange(len(kept)), np.eye(len(places))[kept]
+        found = [names[k].removeprefix(f"{column}=") for k in kept]
+    else:
+        missing = [place for place in places[1:] if subject.features[place] == f"{names[0]} is missing"]
+        known, places = subject.X[(subject.X[:, missing] == 0).all(axis=1), places[0]], [places[0], *missing]
+        values = np.unique(known)
+        if len(values) > MOST_VALUES:
+            values = np.unique(np.quantile(known, np.linspace(*_USUAL, MOST_VALUES)))
+        grid = np.column_stack([values, np.zeros((len(values), len(missing)))])
+    X = np.repeat(subject.X[samples][None], len(grid), axis=0)
+    X[:, :, places] = grid[:, None]
+    answers = subject.outputs(X.reshape(-1, X.shape[2])).reshape(len(grid), len(samples), -1)
+    return Dependence(column, values, found, answers.mean(axis=1))
 
 
 def dependence_plot(subject: Subject, importances: Importances) -> Plot:

@@ -26,7 +26,7 @@ from fracdnn.solver.problem import TIME_ROUNDING, Problem, posed_problem
 from fracdnn.solver.rare_options import check_digits, most_evaluations
 from fracdnn.solver.solution import Solution, Status
 from fracdnn.solver.states import as_state, each_part
-from fracdnn.tracing import Mapping
+from fracdnn.tracing import Mapping, inside_of_transforms, outside_of_transforms
 from fracdnn.validation import check_numbers, check_order, check_times
 
 _SHORTEST = 1e-7  # of panels found together, in times until the first output
@@ -82,11 +82,11 @@ def solve_mapped(
     options = dict(zip(("rtol", "atol", "options", "trajectory"), rest, strict=True))
     times = t if isinstance(t, torch.Tensor) and t.is_floating_point() else check_numbers(t, "t")
     start, times, orders = each_part(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
-    with mapping.left() as inner:
+    with outside_of_transforms() as transforms:
 
         def of_all(time: torch.Tensor, state: Any) -> Any:
-            with inner.entered():
-                return each_part(inner.whole, func(inner.mapped(time), each_part(inner.mapped, state)))
+            with inside_of_transforms(transforms):
+                return each_part(mapping.whole, func(mapping.mapped(time), each_part(mapping.mapped, state)))
 
         found = solve(of_all, start, times, order=orders, batched=True, info=True, **options)
     return replace(
