@@ -195,8 +195,8 @@ class BackwardPass:
         self._plan, self._plain, self.top = plan, plain, top
         self.factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else plan.scales(cotangent)
         self.sum = plan.plain_sum(cotangent, top) if plain else plan.history_sum(cotangent, top)
-        # j, Y_{j−1}, Q_j and f_{j−1}, which the gradients of the weights need, from the latest layer down.
-        self._recorded: list[tuple[Any, ...]] = []
+        # Y_{j−1}, Q_j and f_{j−1} by layer, from the latest one down, which the gradients of the weights need.
+        self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
         self._gradients: tuple[torch.Tensor, ...] = ()
 
     def record(self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor]) -> None:
@@ -204,16 +204,16 @@ class BackwardPass:
         previous, change, *position = saved
         if not torch.is_grad_enabled():  # else second derivatives need the graph
             previous, change = previous.data, change.data
-        self._recorded.append((j, previous, adjoint, change))
+        self._recorded[j] = (previous, adjoint, change)
         if position and not self._plain:  # else second derivatives need all states with their graph
             self.weight_gradients(position)
 
     def weight_gradients(self, position: Sequence[torch.Tensor] = ()) -> tuple[torch.Tensor, ...]:
         """Gradients for `plan.weight_tensors` so far; layers beyond the top had no part in the loss."""
         if self._recorded:
-            layers, *rows = zip(*reversed(self._recorded), strict=True)
-            self._recorded = []
-            more = self._plan.learned_gradients(*rows, layers[0], position)
+            states, adjoints, changes = zip(*reversed(self._recorded.values()), strict=True)
+            more = self._plan.learned_gradients(states, adjoints, changes, min(self._recorded), position)
+            self._recorded = {}
             self._gradients = tuple(map(torch.add, self._gradients, more)) if self._gradients else more
         return self._gradients
 

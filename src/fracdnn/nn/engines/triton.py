@@ -66,7 +66,7 @@ class TritonLayers(Layers):
 
     def _back(self, start: torch.Tensor, scaled: torch.Tensor) -> LayerGradients:
         adjoints, a, n, plan = torch.empty_like(self._kept), self._architecture, self._n, self._plan
-        weights = plan.weights(start, plan.n_layers).matrix if isinstance(plan, ExactPlan) else self._factors  # not read
+        weights = plan.weights(start, a.n_layers).matrix if isinstance(plan, ExactPlan) else self._factors  # not read
         pointers = (start, self._K, self._factors, weights, self._kept, adjoints, scaled)
         self._launch("backward", *pointers, n, self._rows, a.n_layers, a.width)
         b = None
