@@ -109,7 +109,8 @@ class Memory(nn.Module):
             )
         self.compressed_: bool | None = None
         self._plans: dict[tuple[Any, ...], MemoryPlan] = {}
-        self._copies: dict[torch.device, torch.Tensor] = {}
+        # Of what is fixed, next to what is learned: a CUDA graph can hold no copying.
+        self.copies: dict[torch.device, torch.Tensor] = {}
 
     @property
     def order(self) -> torch.Tensor:
@@ -129,7 +130,7 @@ class Memory(nn.Module):
         """The memory of some of the layers: one for all is shared, values of single layers are copied."""
         part = separate_copy(self)
         part.n_layers = len(range(self.n_layers)[index])
-        part._plans, part._copies, part.compressed_ = {}, {}, None
+        part._plans, part.copies, part.compressed_ = {}, {}, None
         part._order, part._steps = _taken(self._order, index), _taken(self._steps, index)
         for name, learned in self._modules.items():
             if isinstance(learned, LearnedOrder | LearnedSteps) and learned.by_layer:
@@ -199,17 +200,12 @@ class Memory(nn.Module):
         """Whether a CUDA graph sums as other passes do: exponentials of a learned order cannot be in one."""
         return self.is_fixed or not self._choice(state, n_layers)
 
-    def constants(self) -> list[torch.Tensor]:
-        """Copies of what is fixed."""
-        return list(self._copies.values())
-
     def _copy(self, values: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """What is fixed, next to what is learned; the copy is kept, since a CUDA graph can hold no copying."""
         if values.device == device or being_traced():
             return values.to(device)
-        if device not in self._copies:
-            self._copies[device] = outside_of_modes(lambda: values.to(device))
-        return self._copies[device]
+        if device not in self.copies:
+            self.copies[device] = outside_of_modes(lambda: values.to(device))
+        return self.copies[device]
 
     def _for(self, n_layers: int, values: torch.Tensor, name: str) -> torch.Tensor:
         """The values of so many layers, which may have become others since."""
@@ -257,7 +253,7 @@ class Memory(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the weights, which are quickly made again."""
-        return {**self.__dict__, "_plans": {}, "_copies": {}}
+        return {**self.__dict__, "_plans": {}, "copies": {}}
 
     def extra_repr(self) -> str:
         order = _shown(self.order) + (" (learned)" if self.learned_order else "")
