@@ -132,9 +132,10 @@ class Memory(nn.Module):
         part.n_layers = len(range(self.n_layers)[index])
         part._plans, part.copies, part.compressed_ = {}, {}, None
         part._order, part._steps = _taken(self._order, index), _taken(self._steps, index)
-        for name, learned in self._modules.items():
+        for name, learned in self.named_children():
             if isinstance(learned, LearnedOrder | LearnedSteps) and learned.by_layer:
-                part._modules[name] = copied = copy.deepcopy(learned)
+                copied = copy.deepcopy(learned)
+                setattr(part, name, copied)
                 copied.initial = _taken(learned.initial, index)
                 copied.raw = nn.Parameter(_taken(learned.raw.detach(), index))
         return part
