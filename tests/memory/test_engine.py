@@ -52,8 +52,8 @@ def made_plan(sum_, order, step_size, n_layers, *, compress_tol=1e-10, block=BLO
     options, kind = SUMS[sum_]
     plan = equal_steps_plan(order, step_size, n_layers, compress_tol=compress_tol, block=block, **options)
     state = torch.zeros(2, 3, dtype=dtype)
-    assert type(plan.forward_sum(state)) is kind
-    assert type(plan.adjoint_sum(n_layers, state)) is kind
+    assert type(plan.history_sum(state)) is kind
+    assert type(plan.history_sum(state, n_layers)) is kind
     return plan
 
 
@@ -393,7 +393,7 @@ def test_layers_without_memory(skip, learned):
     for mine, theirs in zip(torch.autograd.grad(problem.loss(result), inputs), expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)
     factors = steps.detach() if learned else steps.tolist()
-    history, states, changes = plan.forward_sum(problem.x), [problem.x.detach()], []
+    history, states, changes = plan.history_sum(problem.x), [problem.x.detach()], []
     with torch.no_grad():
         history.first(states[0])
         for j in range(9):
@@ -401,7 +401,7 @@ def test_layers_without_memory(skip, learned):
             states.append(history.advance(j + 1, changes[-1], factors[j]))
     torch.testing.assert_close(states[-1], y.detach(), rtol=1e-14, atol=1e-14)
     cotangent = torch.autograd.grad(problem.loss(result := states[-1].requires_grad_()), result)[0]
-    back, adjoints = plan.adjoint_sum(9, cotangent), []
+    back, adjoints = plan.history_sum(cotangent, 9), []
     for j in reversed(range(9)):
         adjoints.append(cotangent)
         row, change = back.exchange(8 - j, cotangent, factors[j], torch.float64)

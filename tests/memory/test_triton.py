@@ -109,4 +109,4 @@ def test_a_triton_sum_that_cannot_serve_is_refused(block):
     plan = equal_steps_plan(order, step, 70, compress=True, compress_tol=1e-6, block=block, sums="triton")
     message = rf"sums must be 'torch' or 'auto' for torch.float32 on meta in blocks of {block} here, got 'triton'"
     with pytest.raises(InvalidArgumentError, match=message):
-        plan.forward_sum(torch.zeros(3, device="meta"))
+        plan.history_sum(torch.zeros(3, device="meta"))

@@ -45,7 +45,7 @@ def both_sums(order, n_rows, state, *, transposed):
     made = []
     for sums, kind in (("triton", TritonCompressedSum), ("torch", CompressedSum)):
         plan = made_plan(number(order), n_rows, state.dtype, sums)
-        made.append(plan.adjoint_sum(n_rows, state) if transposed else plan.forward_sum(state))
+        made.append(plan.history_sum(state, n_rows) if transposed else plan.history_sum(state))
         assert type(made[-1]) is kind
     return made
 
@@ -172,7 +172,7 @@ def test_states_of_16_bits_are_rounded_once(dtype, transposed):
     n_rows, state = 20, numbers(2, 50, dtype=dtype)
     plan, matrix = made_plan(number(0.5), n_rows, dtype), memory_matrix(0.5, n_rows)
     matrix = matrix.T.flip(0, 1) if transposed else matrix
-    history = plan.adjoint_sum(n_rows, state) if transposed else plan.forward_sum(state)
+    history = plan.history_sum(state, n_rows) if transposed else plan.history_sum(state)
     assert type(history) is TritonCompressedSum
     states = [history.first(state).cpu().double()]
     for n in range(1, n_rows + 1):
@@ -189,7 +189,7 @@ def test_states_of_16_bits_are_rounded_once(dtype, transposed):
 def test_states_of_16_bits_and_those_of_a_wider_sum(dtype):
     """No further apart than the docstring's bound, from which the wider one has a last rounding alone."""
     n_rows, state, largest = 20, numbers(2, 5, dtype=dtype), 0.0
-    sums = [made_plan(number(0.5), n_rows, dtype, sums).forward_sum(state) for sums in ("triton", "torch")]
+    sums = [made_plan(number(0.5), n_rows, dtype, sums).history_sum(state) for sums in ("triton", "torch")]
     assert [type(each) for each in sums] == [TritonCompressedSum, WideSum]
     for each in sums:
         each.first(state)
@@ -258,14 +258,14 @@ def test_gradients_of_channels_last_and_expanded_states():
 def test_going_on_from_a_position(begin, dtype):
     n_rows, state = 20, numbers(2, 3, dtype=dtype)
     plan = made_plan(number(0.4), n_rows, dtype)
-    whole = plan.forward_sum(state)
+    whole = plan.history_sum(state)
     whole.first(state)
     for n in range(1, begin):
         state = whole.advance(n, numbers(2, 3, seed=n, dtype=dtype), 0.5)
     position = whole.position(begin)
     assert len(position[0]) + len(position[1]) == whole.states_of_a_position
     before = [each.clone() for each in position]
-    resumed = plan.forward_sum(state)
+    resumed = plan.history_sum(state)
     resumed.resume(begin, state, *position)
     for n in range(begin, n_rows + 1):
         change = numbers(2, 3, seed=n, dtype=dtype)
@@ -317,7 +317,7 @@ def test_auto_takes_the_kernels_and_autocast_goes_with_them():
     layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(70)]
     stack = FractionalStack(layers, order=0.5).to(DEVICE)
     x = numbers(5, 8, dtype=torch.float32)
-    assert type(stack.memory.plan(x, len(stack)).forward_sum(x)) is TritonCompressedSum
+    assert type(stack.memory.plan(x, len(stack)).history_sum(x)) is TritonCompressedSum
     expected = stack(x)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         result = stack(x)

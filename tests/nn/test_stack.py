@@ -823,7 +823,7 @@ def test_steps_of_very_different_size():
     expected = math.gamma(1.5) * 1e-6
     assert plan.factor_numbers[1] == pytest.approx(expected, rel=1e-14)
     equal = Memory(2, order=0.5, step_size=[1e-12, 1e-12]).plan(batch(1, 4), 2)
-    torch.testing.assert_close(equal.forward_matrix(batch(1)), memory_matrix(0.5, 2), rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(equal.weights(batch(1)).matrix, memory_matrix(0.5, 2), rtol=1e-13, atol=1e-15)
 
 
 def test_a_refused_state_dict_changes_nothing():

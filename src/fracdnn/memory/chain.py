@@ -74,9 +74,8 @@ def propagate(
         recording=torch.is_grad_enabled() and not plain,
         transformed=transformed,
         trajectory=trajectory,
-        copies=not (plain or torch.is_grad_enabled()),
     )
-    history = plan.plain_sum(y0) if plain else plan.forward_sum(y0)
+    history = plan.plain_sum(y0) if plain else plan.history_sum(y0)
     weights = plan.weight_tensors if plan.learned else ()
     y = _Start.apply(walk.tape, history, y0, *weights) if walk.recording else history.first(y0)
     if checkpoint and torch.is_grad_enabled() and not transformed:
@@ -100,7 +99,6 @@ class _Walk:
     recording: bool
     transformed: bool
     trajectory: bool
-    copies: bool  # what a trajectory needs where states lie in memory that is used again
 
     def over(
         self, layers: range, history: HistorySum, y: torch.Tensor, *position: torch.Tensor, again: bool = False
@@ -131,7 +129,7 @@ class _Walk:
                     _check_finite(unchecked, j + 1 - len(unchecked), self.name)
                     unchecked = []
             if self.trajectory:
-                states.append(y.clone() if self.copies else y)
+                states.append(y)
         return y, states
 
     def in_segments(self, history: HistorySum, y: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -151,7 +149,7 @@ class _Walk:
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Some layers: the first call takes the history, which is unused; later ones begin again in its position."""
         again = not unused  # then the values have been looked at, in the first call
-        history = self.tape.plan.forward_sum(y) if again else unused.pop()
+        history = self.tape.plan.history_sum(y) if again else unused.pop()
         if again:
             history.resume(layers.start, y.detach(), *position)
         last, states = self.over(layers, history, y, *position, again=again)
@@ -181,7 +179,7 @@ class Tape:
                 "compiled autograd must be on for the forward pass too, got a backward pass alone; compile the forward "
                 "pass with torch.compile, or enable compiled autograd around both"
             )
-        self.passes[task] = BackwardPass(self, top, cotangent)
+        self.passes[task] = BackwardPass(self.plan, top, cotangent)
         when_backward_ends(partial(self.passes.pop, task, None))
         return self.passes[task]
 
@@ -192,12 +190,12 @@ class BackwardPass:
     In plain operations for second derivatives and for many cotangents at once; else in the buffers of a history sum.
     """
 
-    def __init__(self, tape: Tape, top: int, cotangent: torch.Tensor) -> None:
-        plan, plain = tape.plan, torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
+    def __init__(self, plan: MemoryPlan, top: int, cotangent: torch.Tensor) -> None:
+        plain = torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
         self._plan, self._plain, self.top = plan, plain, top
         self.factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else plan.scales(cotangent)
-        self.sum = plan.plain_sum(cotangent, top) if plain else plan.adjoint_sum(top, cotangent)
-        # Y_{j−1}, Q_j and f_{j−1} by layer, which the gradients of the weights need.
+        self.sum = plan.plain_sum(cotangent, top) if plain else plan.history_sum(cotangent, top)
+        # Y_{j−1}, Q_j and f_{j−1} by layer, from the latest one down, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
         self._gradients: tuple[torch.Tensor, ...] = ()
 
@@ -208,21 +206,16 @@ class BackwardPass:
             previous, change = previous.data, change.data
         self._recorded[j] = (previous, adjoint, change)
         if position and not self._plain:  # else second derivatives need all states with their graph
-            self._take_in_recorded(position)
+            self.weight_gradients(position)
 
-    def weight_gradients(self) -> tuple[torch.Tensor, ...]:
-        """Gradients for `plan.weight_tensors`; layers beyond the top had no part in the loss."""
+    def weight_gradients(self, position: Sequence[torch.Tensor] = ()) -> tuple[torch.Tensor, ...]:
+        """Gradients for `plan.weight_tensors` so far; layers beyond the top had no part in the loss."""
         if self._recorded:
-            self._take_in_recorded(())
+            states, adjoints, changes = zip(*reversed(self._recorded.values()), strict=True)
+            more = self._plan.learned_gradients(states, adjoints, changes, min(self._recorded), position)
+            self._recorded = {}
+            self._gradients = tuple(map(torch.add, self._gradients, more)) if self._gradients else more
         return self._gradients
-
-    def _take_in_recorded(self, position: Sequence[torch.Tensor]) -> None:
-        """What the recorded layers, the latest one the first of them, add to the gradients of the weights."""
-        begin = min(self._recorded)
-        states, adjoints, changes = zip(*[self._recorded[j] for j in sorted(self._recorded)], strict=True)
-        self._recorded = {}
-        more = self._plan.learned_gradients(states, adjoints, changes, begin, position)
-        self._gradients = tuple(map(torch.add, self._gradients, more)) if self._gradients else more
 
 
 class _Start(torch.autograd.Function):

@@ -148,7 +148,11 @@ class CompressedSum(BufferedSum):
         within = n % self.block
         if within == 0:
             self._open_block(n)
-            self._bring_in_older(n)
+            if self._transposed:
+                self._add_to_running_sum(n, self._before)
+            self._start_rows(n)
+            self._states.addmm_(self._weights.previous[: len(self._states)], self._before)
+            self._far[:-1].mul_(self._weights.decay).addmm_(self._weights.absorb, self._before)
         else:
             row, own, known = self._rows[within], self._weights.own_rows[within], self._states[:within]
             if self._transposed and n < self.block:  # nothing is older: the row has not been written
@@ -157,16 +161,8 @@ class CompressedSum(BufferedSum):
                 row.addmm_(own, known)
         return self._slots[within].data  # a fresh alias, without a call
 
-    def _bring_in_older(self, n: int) -> None:
-        """Start the rows of a new block with all that is older than it."""
-        weights, before, block = self._weights, self._before, self._states
-        if self._transposed:
-            self._add_to_running_sum(n, before)
-        self._start_rows(n)
-        block.addmm_(weights.previous[: len(block)], before)
-        self._far[:-1].mul_(weights.decay).addmm_(weights.absorb, before)
-
     def _start_rows(self, n: int) -> None:
+        """What the far states bring to the rows of a new block."""
         block, weights = self._states, self._weights
         rows, begin = len(block), int(n == 0)
         if self._transposed:

@@ -46,24 +46,16 @@ class MemoryPlan(ABC):
             self.factor_numbers = factors.tolist()
         self._kept: dict[tuple[Any, ...], Any] = {}
 
-    def forward_sum(self, state: torch.Tensor) -> HistorySum:
-        """The sum of the weights over Y_0, Y_1, …, for states like this one."""
-        return self._sum(state, None)
-
-    def adjoint_sum(self, top: int, state: torch.Tensor) -> HistorySum:
-        """The sum of the transposed weights over Q_top, Q_{top−1}, …"""
-        return self._sum(state, top)
-
     @abstractmethod
-    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
-        """The adjoint sum from a top, or the forward sum without."""
+    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+        """The sum over Y_0, Y_1, …, for states like this one; with `top`, the adjoint one over Q_top, Q_{top−1}, …"""
 
     @abstractmethod
     def matrix(self) -> torch.Tensor:
         """All weights, [N, N], attached to the graph."""
 
     def plain_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
-        """The same in plain operations, attached to the graph; with `top`, the adjoint sum."""
+        """The same in plain operations, attached to the graph."""
         matrix, skip = self.matrix(), self.n_layers - (top or self.n_layers)
         matrix = matrix if top is None else _transposed(matrix)[skip:, skip:]
         return _widened(state, lambda wide: FunctionalSum(matrix.to(wide.device)))
@@ -124,10 +116,10 @@ class MemorylessPlan(MemoryPlan):
         super().__init__(factors)
         self._skip = skip
 
-    def _sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
-    plain_sum = _sum
+    plain_sum = history_sum
 
     def matrix(self) -> torch.Tensor:
         return torch.eye(self.n_layers, dtype=torch.float64, device=self.factors.device) * self._skip
@@ -143,8 +135,8 @@ class ExactPlan(MemoryPlan):
         super().__init__(factors, matrix)
         self._matrix = matrix
 
-    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
-        return _widened(state, lambda wide: ExactSum(self._weights(wide, top), wide))
+    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+        return _widened(state, lambda wide: ExactSum(self.weights(wide, top), wide))
 
     def matrix(self) -> torch.Tensor:
         return self._matrix
@@ -156,15 +148,9 @@ class ExactPlan(MemoryPlan):
         rows, after = (later @ earlier.T).flip(0).tril(begin - 1), self.n_layers + 1 - begin - len(later)
         return (pad(rows, (0, after, begin - 1, after)),)
 
-    def forward_matrix(self, like: torch.Tensor) -> torch.Tensor:
-        """The weights as numbers only, in the dtype and on the device of a state."""
-        return self._weights(like, None).matrix
+    def weights(self, like: torch.Tensor, top: int | None = None) -> ExactWeights:
+        """Constants in the dtype and on the device of a state; with `top`, row n, column k is H_{top−k, top−n}."""
 
-    def adjoint_matrix(self, like: torch.Tensor) -> torch.Tensor:
-        """Row n, column k is H_{N−k, N−n}: lower triangular again. Its lower right part is that of fewer layers."""
-        return self._weights(like, self.n_layers).matrix
-
-    def _weights(self, like: torch.Tensor, top: int | None) -> ExactWeights:
         def make() -> ExactWeights:
             matrix = self._matrix.detach()
             return ExactWeights((matrix if top is None else _transposed(matrix)).to(like).contiguous())
@@ -180,7 +166,7 @@ class MembersPlan(ExactPlan):
     With an order for each network the matrix is [N, N, n_networks, 1, 1], the factors [N, n_networks, 1, 1].
     """
 
-    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
+    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
         def rows() -> list[Sequence[Any]]:
             matrix = self._matrix if top is None else _transposed(self._matrix)
             return matrix.tolist() if matrix.dim() == 2 else [row.unbind() for row in matrix.to(state).unbind()]
@@ -205,7 +191,7 @@ class CompressedPlan(MemoryPlan):
         super().__init__(factors, weights.own, weights.previous, weights.far, weights.oldest)
         self._weights, self._order, self._sums = weights, order, sums
 
-    def _sum(self, state: torch.Tensor, top: int | None) -> HistorySum:
+    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
         weights = self._cast_weights(state)
         rows: Any = {"n_rows": top or self.n_layers, "transposed": top is not None}
         if choose_triton(self._sums, state, self._weights.block):

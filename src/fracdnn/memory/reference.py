@@ -7,17 +7,9 @@ Layer j is an average of all earlier states plus a step,
 with the rows of H from `fracdnn.caputo`: positive, summing to 1. Row j−1 of the matrix holds the weights of layer j.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
-
-
-def history_sum(row: torch.Tensor, history: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Σ_k row_k · Y_k over the states so far: what a layer remembers."""
-    total = row[0].to(history[0].dtype) * history[0]
-    for weight, state in zip(row[1:], history[1:], strict=True):
-        total = total + weight.to(state.dtype) * state
-    return total
 
 
 def propagate(
@@ -28,7 +20,8 @@ def propagate(
 ) -> list[torch.Tensor]:
     """Y_0, …, Y_N, where `step(j, Y_j)` is f_j. O(N²) sums; differentiable by autograd with an O(N²) graph."""
     history = [y0]
-    for j in range(len(matrix)):
+    for j, row in enumerate(matrix):
         change = factors[j].to(y0.dtype) * step(j, history[-1])
-        history.append(history_sum(matrix[j, : j + 1], history) + change)
+        remembered = sum(weight.to(state.dtype) * state for weight, state in zip(row, history, strict=False))
+        history.append(remembered + change)
     return history

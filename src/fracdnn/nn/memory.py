@@ -87,12 +87,15 @@ class Memory(nn.Module):
                 f"learn_order must be True, False or 'layer', got {learn_order!r}; 'layer' learns one for each layer"
             )
         check_flag(learn_steps, "learn_steps")
+        # Whether nothing is learned, whether the layers have no memory, and whether there are orders or steps of single
+        # layers, so that far weights cannot be exponentials.
+        self.is_fixed = not (learn_order or learn_steps)
+        self.is_residual = not learn_order and bool((orders == 1).all())
+        self.is_by_layer = learn_order == "layer" or learn_steps or bool(orders.dim() or steps.dim())
         initial = orders.expand(n_layers) if learn_order == "layer" else orders
         self.learned_order = LearnedOrder(initial, **place) if learn_order else None
         self.learned_steps = LearnedSteps(steps.expand(n_layers), **place) if learn_steps else None
         self._order, self._steps = orders, steps
-        # Whether the layers have no memory.
-        self.is_residual = not learn_order and bool((orders == 1).all())
         self.compress = check_compress(compress)
         if compress is True and self.is_by_layer:
             raise InvalidArgumentError(
@@ -106,7 +109,8 @@ class Memory(nn.Module):
             )
         self.compressed_: bool | None = None
         self._plans: dict[tuple[Any, ...], MemoryPlan] = {}
-        self._copies: dict[tuple[str, torch.device], torch.Tensor] = {}
+        # Of what is fixed, next to what is learned: a CUDA graph can hold no copying.
+        self.copies: dict[torch.device, torch.Tensor] = {}
 
     @property
     def order(self) -> torch.Tensor:
@@ -122,20 +126,16 @@ class Memory(nn.Module):
         """Orders and steps that are learned start again where they started."""
         reset_modules(self)
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether nothing of it is learned."""
-        return self.learned_order is None and self.learned_steps is None
-
     def part(self, index: slice) -> "Memory":
         """The memory of some of the layers: one for all is shared, values of single layers are copied."""
         part = separate_copy(self)
         part.n_layers = len(range(self.n_layers)[index])
-        part._plans, part._copies, part.compressed_ = {}, {}, None
+        part._plans, part.copies, part.compressed_ = {}, {}, None
         part._order, part._steps = _taken(self._order, index), _taken(self._steps, index)
-        for name, learned in self._modules.items():
+        for name, learned in self.named_children():
             if isinstance(learned, LearnedOrder | LearnedSteps) and learned.by_layer:
-                part._modules[name] = copied = copy.deepcopy(learned)
+                copied = copy.deepcopy(learned)
+                setattr(part, name, copied)
                 copied.initial = _taken(learned.initial, index)
                 copied.raw = nn.Parameter(_taken(learned.raw.detach(), index))
         return part
@@ -181,12 +181,14 @@ class Memory(nn.Module):
         return by_triton and self._choice(state, n_layers)
 
     def _new_plan(self, state: torch.Tensor, n_layers: int, compress: bool, sums: str) -> MemoryPlan:
-        order, steps = self._order, self._steps  # checked when they were given
+        order, steps = self._order, self._steps  # checked when they were given; they go where what is learned is
         if self.learned_order is not None:
             order = check_order(self.learned_order(), remedy=f"; {_LEARNED_REMEDY}")
         if self.learned_steps is not None:
             steps = check_positive_tensor(self.learned_steps(), "step_size", remedy=_LEARNED_REMEDY)
-        order, steps = self._together(order, steps)
+            order = order if self.learned_order is not None else self._copy(order, steps.device)
+        else:
+            steps = self._copy(steps, order.device)
         order, steps = self._for(n_layers, order, "order"), self._for(n_layers, steps, "step_size")
         if self.is_residual:
             return MemorylessPlan(steps.expand(n_layers).contiguous())
@@ -199,23 +201,12 @@ class Memory(nn.Module):
         """Whether a CUDA graph sums as other passes do: exponentials of a learned order cannot be in one."""
         return self.is_fixed or not self._choice(state, n_layers)
 
-    def constants(self) -> list[torch.Tensor]:
-        """Copies of what is fixed."""
-        return list(self._copies.values())
-
-    def _together(self, order: torch.Tensor, steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both where what is learned is; copies of what is not are kept, since a CUDA graph can hold no copying."""
-        if self.learned_order is None:
-            return self._copy("order", order, steps.device), steps
-        return order, steps if self.learned_steps is not None else self._copy("steps", steps, order.device)
-
-    def _copy(self, name: str, values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    def _copy(self, values: torch.Tensor, device: torch.device) -> torch.Tensor:
         if values.device == device or being_traced():
             return values.to(device)
-        key = (name, device)
-        if key not in self._copies:
-            self._copies[key] = outside_of_modes(lambda: values.to(device))
-        return self._copies[key]
+        if device not in self.copies:
+            self.copies[device] = outside_of_modes(lambda: values.to(device))
+        return self.copies[device]
 
     def _for(self, n_layers: int, values: torch.Tensor, name: str) -> torch.Tensor:
         """The values of so many layers, which may have become others since."""
@@ -225,12 +216,6 @@ class Memory(nn.Module):
                 f"layers were added since, so build the stack anew with {n_layers} numbers, or with one for all"
             )
         return values[:n_layers] if values.dim() else values
-
-    @property
-    def is_by_layer(self) -> bool:
-        """Whether there are orders or steps of single layers, so that far weights cannot be exponentials."""
-        per_layer = self.learned_order is not None and self.learned_order.by_layer
-        return per_layer or self.learned_steps is not None or bool(self._steps.dim() or self._order.dim())
 
     def _choice(self, state: torch.Tensor, n_layers: int, transformed: bool | None = None) -> bool:
         kind = {"equal_steps": not self.is_by_layer, "learned": self.learned_order is not None}
@@ -269,7 +254,7 @@ class Memory(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the weights, which are quickly made again."""
-        return {**self.__dict__, "_plans": {}, "_copies": {}}
+        return {**self.__dict__, "_plans": {}, "copies": {}}
 
     def extra_repr(self) -> str:
         order = _shown(self.order) + (" (learned)" if self.learned_order else "")

@@ -204,7 +204,7 @@ class FractionalNetwork(HasMemory):
     def constants(self) -> list[Any]:
         """What passes read beside parameters and batches: who holds it keeps its memory, as a CUDA graph needs it."""
         plans = [plan for _, plan in self._routes.values()]
-        return [*plans, *(plan.constants() for plan in plans), self.memory.constants()]
+        return [*plans, *(plan.constants() for plan in plans), self.memory.copies]
 
     def _plan(self, x: torch.Tensor, compress: bool | None = None, sums: str = "auto") -> MemoryPlan:
         a = self.architecture
@@ -235,7 +235,7 @@ class FractionalNetwork(HasMemory):
             parts["input_projection"] = _linear(weights.input_weight, weights.input_bias)
             parts["activation"] = _Activation(a.input_activation)
         make = _linear_layer if linear_layers else _layer
-        layers: list[nn.Module] = [make(a, *layer) for layer in weights.layers()]
+        layers = [make(a, *layer) for layer in weights.layers()]
         parts["stack"] = nn.Sequential(*layers)
         if a.has_skip:
             parts["stack"] = FractionalStack(layers)

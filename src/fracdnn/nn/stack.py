@@ -99,7 +99,7 @@ class FractionalStack(HasMemory):
                 f"a slice must hold at least one of the {len(self)} layers, got {index}; take a larger part"
             )
         part = separate_copy(self)
-        part._modules.update(layers=self.layers[index], memory=self.memory.part(index))
+        part.layers, part.memory = self.layers[index], self.memory.part(index)
         return part
 
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:

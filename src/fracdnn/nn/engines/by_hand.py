@@ -88,7 +88,7 @@ class MatmulLayers(Layers):
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
         keeps_value, activation, factors = self._slope.keeps_value, self._activation, self._factors
-        history, several = self._plan.forward_sum(y0), self._several
+        history, several = self._plan.history_sum(y0), self._several
         # Small products like their right factor contiguous.
         operators = (self._K.mT.contiguous() if several else self._K).unbind(-3)
         y = history.first(y0)
@@ -109,7 +109,7 @@ class MatmulLayers(Layers):
         grad_K, operators = torch.empty_like(self._K), self._K.unbind(-3)
         grad_b = None if self._b is None else torch.empty_like(self._b)
         into_K, into_b = grad_K.unbind(-3), None if grad_b is None else grad_b.unbind(-2 if grad_b.dim() > 1 else 0)
-        adjoint, factors = self._plan.adjoint_sum(n_layers, cotangent), self._plan.scales(cotangent)
+        adjoint, factors = self._plan.history_sum(cotangent, n_layers), self._plan.scales(cotangent)
         product = self._product
         state, adjoints = adjoint.first(cotangent), []
         for n, j in enumerate(reversed(range(n_layers)), 1):

@@ -138,7 +138,7 @@ class NumbaLayers(Layers):
             if not isinstance(plan, ExactPlan):
                 return factors[:0], factors[:0], factors
             more = _n_rows(plan.n_layers) - plan.n_layers
-            matrices = (plan.forward_matrix(like), plan.adjoint_matrix(like))
+            matrices = (plan.weights(like).matrix, plan.weights(like, plan.n_layers).matrix)
             return *[pad(each, (0, more, 1, more - 1)).numpy().reshape(-1) for each in matrices], factors
 
         return self._plan.kept(("numba", like.dtype), make)

@@ -66,7 +66,7 @@ class TritonLayers(Layers):
 
     def _back(self, start: torch.Tensor, scaled: torch.Tensor) -> LayerGradients:
         adjoints, a, n, plan = torch.empty_like(self._kept), self._architecture, self._n, self._plan
-        weights = plan.adjoint_matrix(start) if isinstance(plan, ExactPlan) else self._factors  # not read
+        weights = plan.weights(start, a.n_layers).matrix if isinstance(plan, ExactPlan) else self._factors  # not read
         pointers = (start, self._K, self._factors, weights, self._kept, adjoints, scaled)
         self._launch("backward", *pointers, n, self._rows, a.n_layers, a.width)
         b = None
@@ -103,7 +103,7 @@ class TritonLayers(Layers):
 
     def _launch_forward(self, y0: torch.Tensor, kind: int, *loss: Any) -> None:
         a, b, plan = self._architecture, self._b, self._plan
-        weights = plan.forward_matrix(y0) if isinstance(plan, ExactPlan) else self._factors  # not read
+        weights = plan.weights(y0).matrix if isinstance(plan, ExactPlan) else self._factors  # not read
         down, along = {True: (a.width, 1), "scalar": (1, 0), False: (0, 0)}[a.bias]
         if b is None:
             b = plan.kept(("no bias", *kind_of(y0)), lambda: y0.new_zeros(1))

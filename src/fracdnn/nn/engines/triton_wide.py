@@ -26,7 +26,7 @@ class TritonWideLayers(Layers):
         self._plan, self._K, self._b = plan, weights.operators, weights.b
 
     def forward(self, y0: torch.Tensor) -> torch.Tensor:
-        history: Any = self._plan.forward_sum(y0)  # a `TritonCompressedSum`
+        history: Any = self._plan.history_sum(y0)  # a `TritonCompressedSum`
         n_layers, block, operators = len(self._K), history.block, self._K.mT.unbind()
         self._y0, y, biases = y0, history.first(y0), feature_biases(self._K, self._b)
         # Of eight layers each: their inputs, and what becomes of their products.
@@ -46,7 +46,7 @@ class TritonWideLayers(Layers):
         blocks, self._blocks = self._blocks, []  # also where this ends in an error: half of them would be wrong
         n_layers, operators = len(self._K), self._K.unbind()
         grad_K, grad_b = torch.empty_like(self._K), None if self._b is None else torch.empty_like(self._b)
-        adjoint: Any = self._plan.adjoint_sum(n_layers, cotangent)
+        adjoint: Any = self._plan.history_sum(cotangent, n_layers)
         end = n_layers
         while blocks:
             states, values = blocks.pop()
