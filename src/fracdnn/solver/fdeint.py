@@ -15,7 +15,7 @@ from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Grid, Spacing, anchors, increasing_times, make_grid
-from fracdnn.solver.march import Wanted, walked
+from fracdnn.solver.march import walked
 from fracdnn.solver.methods import METHODS, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
@@ -229,10 +229,9 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
             f"pass n_steps=, or leave out method= for the default, which chooses its own steps"
         )
     largest = largest_order(problem.orders)
-    if largest is not None and largest > method.largest_order:
+    if largest is not None and largest > 1.0 and "difference" in method.rules:
         raise InvalidArgumentError(
-            f"order must not exceed {method.largest_order:g} for method {name!r}, got {largest:g}; "
-            f"use 'collocation', 'adams' or 'trapezoidal'"
+            f"order must not exceed 1 for method {name!r}, got {largest:g}; use 'collocation', 'adams' or 'trapezoidal'"
         )
     return name
 
@@ -276,6 +275,6 @@ def _by_steps(kind: type[Method], request: _Request, rare: dict[str, Any]) -> _W
 
     def again(elapsed: torch.Tensor | None) -> torch.Tensor:
         steps = steps_for(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
-        return walked(steps, None if elapsed is None else Wanted.on(nodes, elapsed), checkpoint=rare["checkpoint"])
+        return walked(steps, elapsed, checkpoint=rare["checkpoint"])
 
     return again(None if whole else request.elapsed), nodes, 0, again
