@@ -78,8 +78,7 @@ class _Batch:
 def solve_mapped(
     solve: Callable[..., Any], mapping: Mapping, func: Callable[..., Any], y0: Any, t: Any, order: Any, rest: Any
 ) -> Solution:
-    """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself."""
-    options = dict(zip(("rtol", "atol", "options", "trajectory"), rest, strict=True))
+    """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself, `rest` what else it takes."""
     times = t if isinstance(t, torch.Tensor) and t.is_floating_point() else check_numbers(t, "t")
     start, times, orders = each_part(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
     with mapping.left() as inner:
@@ -88,10 +87,8 @@ def solve_mapped(
             with inner.entered():
                 return each_part(inner.whole, func(inner.mapped(time), each_part(inner.mapped, state)))
 
-        found = solve(of_all, start, times, order=orders, batched=True, info=True, **options)
-    return replace(
-        found, states=each_part(partial(mapping.mapped, dim=1 if options["trajectory"] else 0), found.states)
-    )
+        found = solve(of_all, start, times, order=orders, batched=True, info=True, **rest)
+    return replace(found, states=each_part(partial(mapping.mapped, dim=1 if rest["trajectory"] else 0), found.states))
 
 
 def solve_batched(

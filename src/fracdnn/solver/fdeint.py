@@ -83,7 +83,8 @@ def fdeint(
     build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
     mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
     if mapping and not batched and not isinstance(order, tuple | list):
-        solution = solve_mapped(fdeint, mapping, func, y0, t, order, (rtol, atol, options, trajectory))
+        rest = {"rtol": rtol, "atol": atol, "options": options, "trajectory": trajectory}
+        solution = solve_mapped(fdeint, mapping, func, y0, t, order, rest)
     elif check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
