@@ -76,9 +76,16 @@ class _Batch:
 
 
 def solve_mapped(
-    solve: Callable[..., Any], mapping: Mapping, func: Callable[..., Any], y0: Any, t: Any, order: Any, rest: Any
+    solve: Callable[..., Any],
+    mapping: Mapping,
+    func: Callable[..., Any],
+    y0: Any,
+    t: Any,
+    order: Any,
+    trajectory: Any,
+    **options: Any,
 ) -> Solution:
-    """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself, `rest` what else it takes."""
+    """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself."""
     times = t if isinstance(t, torch.Tensor) and t.is_floating_point() else check_numbers(t, "t")
     start, times, orders = each_part(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
     with mapping.left() as inner:
@@ -87,8 +94,9 @@ def solve_mapped(
             with inner.entered():
                 return each_part(inner.whole, func(inner.mapped(time), each_part(inner.mapped, state)))
 
-        found = solve(of_all, start, times, order=orders, batched=True, info=True, **rest)
-    return replace(found, states=each_part(partial(mapping.mapped, dim=1 if rest["trajectory"] else 0), found.states))
+        options |= {"trajectory": trajectory, "batched": True, "info": True}
+        found = solve(of_all, start, times, order=orders, **options)
+    return replace(found, states=each_part(partial(mapping.mapped, dim=1 if trajectory else 0), found.states))
 
 
 def solve_batched(

@@ -20,7 +20,14 @@ from fracdnn.solver.methods import METHODS, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
-from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
+from fracdnn.solver.rare_options import (
+    COMPRESS_TOLS,
+    check_batched,
+    check_digits,
+    check_failures,
+    most_evaluations,
+    rare_options,
+)
 from fracdnn.solver.solution import Solution, solved_as_far, without_autocast
 from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
@@ -83,17 +90,12 @@ def fdeint(
     build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
     mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
     if mapping and not batched and not isinstance(order, tuple | list):
-        rest = {"rtol": rtol, "atol": atol, "options": options, "trajectory": trajectory}
-        solution = solve_mapped(fdeint, mapping, func, y0, t, order, rest)
+        solution = solve_mapped(fdeint, mapping, func, y0, t, order, trajectory, options=options, rtol=rtol, atol=atol)
     elif check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
     elif rare["failures"] == "nan":
-        if spacing.kind != "adaptive":
-            raise InvalidArgumentError(
-                f"failures must be 'raise' for grid={spacing.kind!r}, got 'nan'; leave it out, or leave out n_steps, "
-                f"step_size and grid"
-            )
+        check_failures(spacing)
         solution = solved_as_far(build, partial(_solved, method, rare), t, trajectory=trajectory)
     else:
         solution = _solved(method, rare, build(t))
