@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fracdnn import fdeint
-from fracdnn.solver.rules import ConstantRule, LinearRule
+from fracdnn.solver.rules import Rule
 from tests.slow import each_once, slow_but
 from tests.solver.calls import grouped
 from tests.solver.ways import by_definition, gradients, graph_of
@@ -130,10 +130,10 @@ def test_at_order_one_a_running_sum_is_carried(scheme, two):
     held_to_definition(model, t, model.inputs, 1e-11, engine=RUNNING, n_steps=90, grid="graded", grading=1.5, **way)
 
 
-@pytest.mark.parametrize("rule", [ConstantRule, LinearRule])
+@pytest.mark.parametrize("rule", ["constant", "linear"])
 def test_without_memory_weights_are_those_of_every_row(rule):
     nodes = torch.tensor([0.0, 0.1, 0.35, 0.4, 1.0], dtype=FLOAT64)
-    made = rule(torch.ones(1, dtype=FLOAT64))
+    made = Rule(rule, torch.ones(1, dtype=FLOAT64))
     later, own = made.without_memory(nodes)
     rows = made.near(nodes, nodes)[0]
     for n in range(1, len(nodes)):

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from fracdnn.solver.grids import Spacing, make_grid
-from fracdnn.solver.history import History
-from fracdnn.solver.march import Wanted, walked
+from fracdnn.solver.march import walked
 from fracdnn.solver.methods import METHODS
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.steps import Steps
@@ -33,12 +32,10 @@ def by_definition(
     grid = make_grid(Spacing.from_options(**asked), times, clock, problem.orders, None)
     scheme = METHODS[method](problem, corrections)
     tolerance = 1e-12 if problem.value.dtype == torch.float64 else 1e-7
-    history = History(scheme.rules(), grid.elapsed, grid.step, exact=False, tolerance=tolerance)
-    elapsed = times - times[0]
     wanted = None
     if asked["grid"] != "given" or not trajectory:
-        wanted = Wanted.on(grid, elapsed if trajectory else elapsed[-1:])
-    packed = walked(Steps(scheme, grid, history), wanted)
+        wanted = times - times[0] if trajectory else times[-1:] - times[0]
+    packed = walked(Steps(scheme, grid, tolerance=tolerance), wanted)
     return problem.states.unpack(packed if trajectory else packed[-1])
 
 

@@ -76,10 +76,16 @@ class _Batch:
 
 
 def solve_mapped(
-    solve: Callable[..., Any], mapping: Mapping, func: Callable[..., Any], y0: Any, t: Any, order: Any, rest: Any
+    solve: Callable[..., Any],
+    mapping: Mapping,
+    func: Callable[..., Any],
+    y0: Any,
+    t: Any,
+    order: Any,
+    trajectory: Any,
+    **options: Any,
 ) -> Solution:
     """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself."""
-    options = dict(zip(("rtol", "atol", "options", "trajectory"), rest, strict=True))
     times = t if isinstance(t, torch.Tensor) and t.is_floating_point() else check_numbers(t, "t")
     start, times, orders = each_part(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
     with outside_of_transforms() as transforms:
@@ -88,10 +94,9 @@ def solve_mapped(
             with inside_of_transforms(transforms):
                 return each_part(mapping.whole, func(mapping.mapped(time), each_part(mapping.mapped, state)))
 
-        found = solve(of_all, start, times, order=orders, batched=True, info=True, **options)
-    return replace(
-        found, states=each_part(partial(mapping.mapped, dim=1 if options["trajectory"] else 0), found.states)
-    )
+        options |= {"trajectory": trajectory, "batched": True, "info": True}
+        found = solve(of_all, start, times, order=orders, **options)
+    return replace(found, states=each_part(partial(mapping.mapped, dim=1 if trajectory else 0), found.states))
 
 
 def solve_batched(

@@ -56,22 +56,7 @@ def fdeint_event(
     gradient and, where one is needed, three with it. `info=True` gives the time and, for the state, a `Solution`: its
     `states` is the state at the event, its grid that of the last solve, and `n_evaluations` counts those of all solves.
     """
-    if not callable(event_fn):
-        raise InvalidTypeError(
-            f"event_fn must be callable as event_fn(t, y), got {type(event_fn).__name__}; pass a function"
-        )
-    if being_traced():
-        raise InvalidArgumentError(
-            "func must not be traced in fdeint_event, got a call inside of torch.compile or torch.func; "
-            "find the event outside of it"
-        )
-    for name in ("t", "trajectory"):
-        if name in options:
-            raise InvalidArgumentError(f"{name} must not be given to fdeint_event, got {options[name]!r}; leave it out")
-    if options.get("grid") == "given":
-        raise InvalidArgumentError(
-            "grid must not be 'given' for fdeint_event, which has no times, got 'given'; pass n_steps= or leave it out"
-        )
+    _check_call(event_fn, options)
     check_flag(info, "info")
     batched = check_flag(options.get("batched", False), "batched")
     begin, end = torch.broadcast_tensors(_times(t0, "t0", batched=batched), _times(t1, "t1", batched=batched).detach())
@@ -95,6 +80,25 @@ def fdeint_event(
     if info:
         state = replace(solve.last, states=state, n_evaluations=solve.n_evaluations)
     return time if batched else time[0], state
+
+
+def _check_call(event_fn: Any, options: dict[str, Any]) -> None:
+    if not callable(event_fn):
+        raise InvalidTypeError(
+            f"event_fn must be callable as event_fn(t, y), got {type(event_fn).__name__}; pass a function"
+        )
+    if being_traced():
+        raise InvalidArgumentError(
+            "func must not be traced in fdeint_event, got a call inside of torch.compile or torch.func; "
+            "find the event outside of it"
+        )
+    for name in ("t", "trajectory"):
+        if name in options:
+            raise InvalidArgumentError(f"{name} must not be given to fdeint_event, got {options[name]!r}; leave it out")
+    if options.get("grid") == "given":
+        raise InvalidArgumentError(
+            "grid must not be 'given' for fdeint_event, which has no times, got 'given'; pass n_steps= or leave it out"
+        )
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,19 @@ from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Grid, Spacing, anchors, increasing_times, make_grid
-from fracdnn.solver.march import Wanted, walked
+from fracdnn.solver.march import walked
 from fracdnn.solver.methods import METHODS, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
 from fracdnn.solver.problem import TIME_ROUNDING, OutOfEvaluationsError, Problem, largest_order, posed_problem
-from fracdnn.solver.rare_options import COMPRESS_TOLS, check_batched, check_digits, most_evaluations, rare_options
+from fracdnn.solver.rare_options import (
+    COMPRESS_TOLS,
+    check_batched,
+    check_digits,
+    check_failures,
+    most_evaluations,
+    rare_options,
+)
 from fracdnn.solver.solution import Solution, solved_as_far, without_autocast
 from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
@@ -83,16 +90,12 @@ def fdeint(
     build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
     mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
     if mapping and not batched and not isinstance(order, tuple | list):
-        solution = solve_mapped(fdeint, mapping, func, y0, t, order, (rtol, atol, options, trajectory))
+        solution = solve_mapped(fdeint, mapping, func, y0, t, order, trajectory, options=options, rtol=rtol, atol=atol)
     elif check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
     elif rare["failures"] == "nan":
-        if spacing.kind != "adaptive":
-            raise InvalidArgumentError(
-                f"failures must be 'raise' for grid={spacing.kind!r}, got 'nan'; leave it out, or leave out n_steps, "
-                f"step_size and grid"
-            )
+        check_failures(spacing)
         solution = solved_as_far(build, partial(_solved, method, rare), t, trajectory=trajectory)
     else:
         solution = _solved(method, rare, build(t))
@@ -229,10 +232,9 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
             f"pass n_steps=, or leave out method= for the default, which chooses its own steps"
         )
     largest = largest_order(problem.orders)
-    if largest is not None and largest > method.largest_order:
+    if largest is not None and largest > 1.0 and "difference" in method.rules:
         raise InvalidArgumentError(
-            f"order must not exceed {method.largest_order:g} for method {name!r}, got {largest:g}; "
-            f"use 'collocation', 'adams' or 'trapezoidal'"
+            f"order must not exceed 1 for method {name!r}, got {largest:g}; use 'collocation', 'adams' or 'trapezoidal'"
         )
     return name
 
@@ -276,6 +278,6 @@ def _by_steps(kind: type[Method], request: _Request, rare: dict[str, Any]) -> _W
 
     def again(elapsed: torch.Tensor | None) -> torch.Tensor:
         steps = steps_for(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
-        return walked(steps, None if elapsed is None else Wanted.on(nodes, elapsed), checkpoint=rare["checkpoint"])
+        return walked(steps, elapsed, checkpoint=rare["checkpoint"])
 
     return again(None if whole else request.elapsed), nodes, 0, again

@@ -167,12 +167,18 @@ def make_grid(
     if found is not None:
         elapsed = moved(found, anchors(spacing, times)[1:] - times[0])
         return Grid(elapsed, (times[0] + elapsed).to(clock.dtype))
-    count, grading = _count_of_steps(times, spacing), spacing.grading or 1.0
+    span, count, grading = times[-1] - times[0], spacing.n_steps or 1, spacing.grading or 1.0
+    if spacing.step_size is not None:
+        exact = float(span.detach()) / spacing.step_size
+        if exact > 1e9:
+            raise InvalidArgumentError(
+                f"step_size must leave at most 1e9 steps from t[0] to t[-1], got {spacing.step_size}; pass a longer one"
+            )
+        count = max(math.ceil(exact * (1.0 - 1e-12)), 1)
     if spacing.kind == "graded" and spacing.grading is None:
         # Slopes behave like t^order at 0, and second order is kept there by nodes like j^(2/order).
         least = float(orders.detach().min())
         grading = min(2.0 / least, _LARGEST_GRADING) if least < 1.0 else 1.0
-    span = times[-1] - times[0]
     elapsed = span * graded_mesh(1.0, count, grading).to(times.device)
     return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), span / count if grading == 1.0 else None)
 
@@ -222,17 +228,6 @@ def _check_told_apart(breakpoints: torch.Tensor, times: torch.Tensor, rounding: 
                 f"rounding of times so late, got {float(lost[0])!r}; count t, breakpoints and the times in func from "
                 f"t[0]"
             )
-
-
-def _count_of_steps(times: torch.Tensor, spacing: Spacing) -> int:
-    if spacing.step_size is None:
-        return spacing.n_steps or 1
-    count = float((times[-1] - times[0]).detach()) / spacing.step_size
-    if count > 1e9:
-        raise InvalidArgumentError(
-            f"step_size must leave at most 1e9 steps from t[0] to t[-1], got {spacing.step_size}; pass a longer one"
-        )
-    return max(math.ceil(count * (1.0 - 1e-12)), 1)
 
 
 def is_uniform(times: torch.Tensor, given: torch.dtype) -> bool:

@@ -7,13 +7,12 @@ states in a straight line: of the method's order, next to the singular begin, to
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.memory.recomputation import segment_length
-from fracdnn.solver.grids import Grid
+from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.history import BLOCK
 from fracdnn.solver.segments import repeatable, segment
 from fracdnn.solver.stability import Stability
@@ -24,40 +23,11 @@ from fracdnn.tracing import carries_derivative
 _GRAPH_TO_CARRY = 12
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Times [M] at which the solution is requested, increasing, from the grid's start; None: at all nodes."""
-
-    elapsed: torch.Tensor
-    nodes: list[int]  # of each: the last node that is not later
-    at_node: list[bool]
-    known_from: list[int]  # of each: the node with which it is known
-
-    @classmethod
-    def on(cls, grid: Grid, elapsed: torch.Tensor) -> "Wanted":
-        """Where the times lie on a grid; those next to a node, up to rounding, are at the node."""
-        times, nodes = elapsed.detach(), grid.elapsed.detach()
-        nearest = torch.searchsorted(nodes, times).clamp(max=grid.n_steps)
-        before = (nearest - 1).clamp(min=0)
-        nearest = torch.where(times - nodes[before] < nodes[nearest] - times, before, nearest)
-        rounding = 8.0 * torch.finfo(torch.float64).eps * nodes[-1]
-        close = (times - nodes[nearest]).abs() <= rounding
-        if carries_derivative(elapsed):  # a node does not move with the requested time, but start and end
-            close &= (nearest == 0) | (nearest == grid.n_steps)
-        earlier = torch.searchsorted(nodes, times, right=True) - 1
-        left = torch.where(close, nearest, earlier.clamp(0, grid.n_steps - 1))
-        return cls(elapsed, left.tolist(), close.tolist(), (left + ~close).tolist())
-
-    def after(self, begin: int, end: int) -> range:
-        """Numbers of those that are known after node `begin`, and up to node `end`."""
-        return range(bisect_right(self.known_from, begin), bisect_right(self.known_from, end))
-
-
-def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> torch.Tensor:
-    """The states at the wanted times; [M, groups, components]."""
-    walk, blocks = _OutputWalk(steps, wanted), steps.history.blocks()
+def walked(steps: Steps, elapsed: torch.Tensor | None, *, checkpoint: bool = False) -> torch.Tensor:
+    """The states at times [M], increasing, from the grid's start, or at all nodes; [M, groups, components]."""
+    walk, blocks = _OutputWalk(steps, elapsed), steps.history.blocks()
     position = steps.start()
-    found = [position.last.state] * (len(wanted.after(-1, 0)) if wanted else 1)
+    found = [position.last.state] * (1 if elapsed is None else len(walk.known_after(-1, 0)))
     length = len(blocks)
     if checkpoint:  # as many as keep the sum of carried positions and one segment's graph smallest
         steps.prepare()
@@ -70,18 +40,37 @@ def walked(steps: Steps, wanted: Wanted | None, *, checkpoint: bool = False) -> 
 
 
 class _OutputWalk:
-    """Goes over the blocks of a grid, with the wanted states that each makes known."""
+    """Goes over the blocks of a grid, with the requested states that each makes known."""
 
-    def __init__(self, steps: Steps, wanted: Wanted | None) -> None:
-        self.steps, self._wanted = steps, wanted
-        self._problem, self._grid = steps.method.problem, steps.grid
-        method = steps.method
+    def __init__(self, steps: Steps, elapsed: torch.Tensor | None) -> None:
+        self.steps, self._elapsed, method = steps, elapsed, steps.method
+        self._problem, self._grid = method.problem, steps.grid
+        if elapsed is not None:
+            self._find_nodes(elapsed)
         # Of the implicit methods, one is not stable above order 1.
         above_1 = method.name == "trapezoidal" and bool((self._problem.orders.detach() > 1.0).any())
         stable = method.implicit and not above_1
         self._stability = None if stable else Stability(self._problem, self._grid, method.name)
         learned = map(carries_derivative, (self._problem.orders, self._grid.elapsed, self._grid.clock))
         self._in_segments = not any(learned) and type(self._problem.value) is torch.Tensor
+
+    def _find_nodes(self, elapsed: torch.Tensor) -> None:
+        """Of each requested time: the last node that is not later, and whether it is the time, up to rounding."""
+        times, nodes, n_steps = elapsed.detach(), self._grid.elapsed.detach(), self._grid.n_steps
+        nearest = torch.searchsorted(nodes, times).clamp(max=n_steps)
+        before = (nearest - 1).clamp(min=0)
+        nearest = torch.where(times - nodes[before] < nodes[nearest] - times, before, nearest)
+        close = (times - nodes[nearest]).abs() <= ROUNDING * nodes[-1]
+        if carries_derivative(elapsed):  # a node does not move with the requested time, but start and end
+            close &= (nearest == 0) | (nearest == n_steps)
+        earlier = torch.searchsorted(nodes, times, right=True) - 1
+        left = torch.where(close, nearest, earlier.clamp(0, n_steps - 1))
+        self._nodes, self._at_node = left.tolist(), close.tolist()
+        self._known_from = (left + ~close).tolist()  # the node with which the solution there is known
+
+    def known_after(self, begin: int, end: int) -> range:
+        """Numbers of the requested times that are known after node `begin`, and up to node `end`."""
+        return range(bisect_right(self._known_from, begin), bisect_right(self._known_from, end))
 
     def over(
         self, blocks: Sequence[tuple[int, int]], position: Position
@@ -128,15 +117,14 @@ class _OutputWalk:
     def _outputs(
         self, position: Position, begin: int, end: int, states: list[torch.Tensor], made: torch.Tensor
     ) -> list[torch.Tensor]:
-        """The wanted states after node begin, up to node end."""
-        wanted = self._wanted
-        if wanted is None:
+        """The requested states after node begin, up to node end."""
+        if self._elapsed is None:
             return states[1:]
-        chosen = wanted.after(begin, end)
-        inside = [number for number in chosen if not wanted.at_node[number]]
+        chosen = self.known_after(begin, end)
+        inside = [number for number in chosen if not self._at_node[number]]
         if not inside:
-            return [states[wanted.nodes[number] - begin] for number in chosen]
-        times, left = wanted.elapsed[inside], torch.tensor([wanted.nodes[number] for number in inside])
+            return [states[self._nodes[number] - begin] for number in chosen]
+        times, left = self._elapsed[inside], torch.tensor([self._nodes[number] for number in inside])
         before, after = self._grid.elapsed[left], self._grid.elapsed[left + 1]
         known = torch.stack(states).reshape(len(states), *self._problem.value.shape)
         share = ((times - before) / (after - before)).to(known.dtype)[:, None, None]
@@ -150,4 +138,4 @@ class _OutputWalk:
             integral, at_before, at_after = (self._problem.without_memory(moments) + sums).chunk(3)
             between = integral + torch.lerp(earlier - at_before, later - at_after, share)
         rows = iter(between.reshape(len(inside), *states[0].shape).unbind(0))
-        return [states[wanted.nodes[number] - begin] if wanted.at_node[number] else next(rows) for number in chosen]
+        return [states[self._nodes[number] - begin] if self._at_node[number] else next(rows) for number in chosen]

@@ -73,6 +73,15 @@ def refuse_batched(options: dict[str, Any], name: str) -> None:
         )
 
 
+def check_failures(spacing: Spacing) -> None:
+    """Refuse NaN in place of an error on a fixed grid."""
+    if spacing.kind != "adaptive":
+        raise InvalidArgumentError(
+            f"failures must be 'raise' for grid={spacing.kind!r}, got 'nan'; leave it out, or leave out n_steps, "
+            f"step_size and grid"
+        )
+
+
 def check_digits(method: str, spacing: Spacing, dtype: torch.dtype) -> None:
     """Equations of implicit methods are solved to rounding, by factors that torch has for float32 and float64 only."""
     smallest = 4.0 * torch.finfo(dtype).eps

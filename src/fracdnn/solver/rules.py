@@ -5,8 +5,6 @@ is far: it is kept as modes Z (see `fracdnn.caputo.modes`), into which `absorb` 
 later time, and which `far` weights. So a row costs the same however long the history, on any grid.
 """
 
-from abc import ABC, abstractmethod
-
 import torch
 
 from fracdnn.caputo.modes import Modes
@@ -15,23 +13,48 @@ from fracdnn.solver.arrays import Array, cast, library
 from fracdnn.solver.panels import exponential_moments
 
 
-class Rule(ABC):
-    """Weights for orders [G]; times count from the solve's start."""
+class Rule:
+    """Weights of one kind for orders [G]; times count from the solve's start.
 
-    def __init__(self, orders: torch.Tensor) -> None:
-        self.orders = orders
+    Values are "linear" between nodes, or "constant": they hold over an interval, from its earlier node on. "difference"
+    is, of what is linear between nodes, minus the constant rule of order 1 − order for its slopes, by the values'
+    differences from node to node before.
+    """
 
-    @abstractmethod
+    def __init__(self, kind: str, orders: torch.Tensor) -> None:
+        self._kind, self._orders = kind, 1.0 - orders if kind == "difference" else orders
+
     def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
         """[G, R, M]: the weights of the nodes of a window that begins with the first, in the rows at these times."""
+        if self._kind == "linear":
+            return _by_nodes(*linear_weights(self._orders, rows, nodes))
+        return self._by_intervals(constant_weights(self._orders, rows, nodes), nodes)
 
-    @abstractmethod
     def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
         """[K + 1, M]: what the nodes of a window add to the modes at its end, where the next window begins."""
+        earlier, later = _absorbed(modes, nodes)
+        return _by_nodes(earlier, later) if self._kind == "linear" else self._by_intervals(earlier + later, nodes)
 
     def far(self, modes: Modes, distance: torch.Tensor) -> torch.Tensor:
         """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's start."""
-        return far_weights(modes.rates, modes.weights(self.orders), distance)
+        return far_weights(modes.rates, modes.weights(self._orders), distance)
+
+    def without_memory(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """At order 1, of slopes: the weights [M] of nodes in all later rows, and those in their own row.
+
+        They are the same in every row, so that a running sum is all that a solve needs to carry.
+        """
+        if self._kind == "linear":
+            half = nodes.diff() / 2.0
+            return _by_nodes(half, half), torch.nn.functional.pad(half, (1, 0))
+        steps = torch.nn.functional.pad(nodes.diff(), (0, 1))
+        return steps, torch.zeros_like(steps)
+
+    def _by_intervals(self, weights: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+        """Of nodes, where each interval has but one weight."""
+        if self._kind == "difference":
+            return torch.nn.functional.pad(weights / -nodes.diff(), (1, 0))
+        return torch.nn.functional.pad(weights, (0, 1))
 
 
 def far_weights(rates: Array, weights: Array, distance: Array) -> Array:
@@ -55,50 +78,7 @@ def advance(rates: Array, far: Array, duration: Array) -> Array:
     return of.concatenate([far[:, :-1] * decay, of_t], axis=1)
 
 
-class ConstantRule(Rule):
-    """Values hold over an interval, from its earlier node on."""
-
-    def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.pad(constant_weights(self.orders, rows, nodes), (0, 1))
-
-    def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
-        earlier, later = _absorbed(modes, nodes)
-        return torch.nn.functional.pad(earlier + later, (0, 1))
-
-    def without_memory(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """At order 1: the weights [M] of nodes in all later rows, and those in their own row.
-
-        They are the same in every row, so that a running sum is all that a solve needs to carry.
-        """
-        steps = torch.nn.functional.pad(nodes.diff(), (0, 1))
-        return steps, torch.zeros_like(steps)
-
-
-class DifferenceRule(ConstantRule):
-    """Minus that for the slopes of what is linear between nodes, by its differences from node to node before."""
-
-    def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.pad(super().near(rows, nodes)[..., :-1] / -nodes.diff(), (1, 0))
-
-    def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.pad(super().absorb(modes, nodes)[..., :-1] / -nodes.diff(), (1, 0))
-
-
-class LinearRule(Rule):
-    """Values are linear between nodes."""
-
-    def near(self, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-        return _joined(*linear_weights(self.orders, rows, nodes))
-
-    def absorb(self, modes: Modes, nodes: torch.Tensor) -> torch.Tensor:
-        return _joined(*_absorbed(modes, nodes))
-
-    def without_memory(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        half = nodes.diff() / 2.0
-        return _joined(half, half), torch.nn.functional.pad(half, (1, 0))
-
-
-def _joined(earlier: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
+def _by_nodes(earlier: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
     pad = torch.nn.functional.pad
     return pad(earlier, (0, 1)) + pad(later, (1, 0))
 

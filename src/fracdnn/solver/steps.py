@@ -13,9 +13,8 @@ import torch
 
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.history import BlockSums, Carry, History
-from fracdnn.solver.methods.base import Method, Node, Stage
-from fracdnn.solver.methods.l1 import L1
-from fracdnn.solver.methods.predictor_corrector import PredictorCorrector, plus
+from fracdnn.solver.methods import L1, Method, Node, PredictorCorrector, Stage, plus
+from fracdnn.solver.rules import Rule
 from fracdnn.solver.tape import TapedSums
 from fracdnn.tracing import being_transformed, carries_derivative
 
@@ -40,12 +39,20 @@ class Steps:
     """Makes nodes; `running`: at order 1, with a running sum for each rule and no history."""
 
     def __init__(
-        self, method: Method, grid: Grid, history: History, *, on_tape: bool = False, running: bool = False
+        self,
+        method: Method,
+        grid: Grid,
+        *,
+        exact: bool = False,
+        tolerance: float,
+        on_tape: bool = False,
+        running: bool = False,
     ) -> None:
-        self.method, self.grid, self.history, self._on_tape, self._running = method, grid, history, on_tape, running
+        self.method, self.grid, self._on_tape, self._running = method, grid, on_tape, running
+        rules = [Rule(kind, method.problem.orders) for kind in method.rules]
+        self.history = history = History(rules, grid.elapsed, grid.step, exact=exact, tolerance=tolerance)
         if running:
-            rules: Any = history.rules
-            weights = zip(*(rule.without_memory(grid.elapsed) for rule in rules), strict=True)
+            weights = zip(*(rule.without_memory(grid.elapsed) for rule in history.rules), strict=True)
             self._later, self._own = (torch.stack(each).to(method.problem.value.dtype).unsqueeze(1) for each in weights)
 
     def prepare(self) -> None:
@@ -98,12 +105,12 @@ class Steps:
         return sums, list(zip(*map(self._one_by_one, own), strict=True))
 
     def _reaches(self, begin: int, end: int) -> Sequence[Any]:
-        """Of nodes begin + 1 … end; None where there is no line to continue."""
+        """Of nodes begin + 1 … end; 1 where there is no line to continue."""
         if not self.method.continued:
-            return [None] * (end - begin)
+            return [1.0] * (end - begin)
         lengths = self.grid.elapsed[max(begin - 1, 0) : end + 1].diff()
         ratios = (1.0 + lengths[1:] / lengths[:-1]).to(self.method.problem.value.dtype)
-        return [*([] if begin else [None]), *self._one_by_one(ratios.unsqueeze(0))]
+        return [*([] if begin else [1.0]), *self._one_by_one(ratios.unsqueeze(0))]
 
     def _one_by_one(self, weights: torch.Tensor) -> Sequence[Any]:
         """[G, K]: on a tape as Python numbers where nobody loses by it, else as tensors that multiply states."""
@@ -140,5 +147,4 @@ def steps_for(method: Method, grid: Grid, *, exact: bool, tolerance: float) -> S
         if running or on_tape:
             method = copy(method)
             method.packs = not method.problem.states.is_plain
-    history = History(method.rules(), grid.elapsed, grid.step, exact=exact or running, tolerance=tolerance)
-    return Steps(method, grid, history, on_tape=on_tape, running=running)
+    return Steps(method, grid, exact=exact or running, tolerance=tolerance, on_tape=on_tape, running=running)

@@ -55,6 +55,10 @@ class BufferedSums:
             self._rows[n].baddbmm_(self._recent[n], self._runs[run])
         return self._results[n * self._rules : (n + 1) * self._rules]
 
+    def close(self, entry: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        self.row(self._count, (entry,))
+        return self.made()
+
     def made(self) -> torch.Tensor:
         return self._made[:, : self._count * self._entries]
 
@@ -92,7 +96,7 @@ class TapedSums:
         return _Row.apply(self, n, entries[0] if n else None, state if n else self._anchor)
 
     def close(self, entry: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        made = _made(self, entry) if self._anchor is None else _Close.apply(self, entry, state)
+        made = self.forward.close(entry, state) if self._anchor is None else _Close.apply(self, entry, state)
         del self.forward, self.inside, self._anchor  # what a backward pass needs of them, the nodes hold
         return made
 
@@ -119,11 +123,6 @@ class TapedSums:
             self.passes[task] = back(first.unsqueeze(2), transposed), {}
             when_backward_ends(partial(self.passes.pop, task, None))
         return *self.passes[task], saved
-
-
-def _made(tape: TapedSums, entry: torch.Tensor) -> torch.Tensor:
-    tape.forward.row(tape.sizes[1], (entry,))
-    return tape.forward.made()
 
 
 class _Open(torch.autograd.Function):
@@ -180,7 +179,7 @@ class _Close(torch.autograd.Function):
     def forward(ctx: Any, tape: TapedSums, entry: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
         ctx.tape = tape
         ctx.save_for_backward(tape.inside)
-        return _made(tape, entry)
+        return tape.forward.close(entry, anchor)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

@@ -59,7 +59,6 @@ class Problem:
     bound: Any = None
     breakpoints: tuple = ()
     budget: int = 200_000  # 100,000 for the search, and what a walk over its steps takes
-    options: dict = field(default_factory=dict)
 
 
 class UnsureReferenceError(Exception):

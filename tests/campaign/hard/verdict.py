@@ -93,8 +93,6 @@ def solved(case, problem, func):
         options["grid"] = case.grid
         if case.grid != "given":
             options["n_steps"] = case.n_steps
-    if "linear" in problem.options:
-        options["linear"] = torch.tensor(problem.options["linear"] * case.span**-case.order, dtype=dtype)
     return fdeint(func, y0, t.to(getattr(torch, case.times)), **grouped(**options))
 
 
