@@ -1,10 +1,12 @@
 """Everyday work in two checkouts of this repository, in turns: what a change of the code did to its time.
 
     git worktree add ../before COMMIT
-    python -m benchmarks.versions ../before . --turns 7
+    python -m benchmarks.versions ../before . --starts 7 --turns 5
 
-starts a process for each checkout, which does each case once in turn with the other, on one thread; the ratio is the
-median of the ratios of processor time turn by turn. Cases take only names that both checkouts have.
+starts a process for each checkout, which does each case once in turn with the other, on one thread, and starts both
+anew: where a process happens to lie in memory can make a third of a difference, which no number of turns averages out.
+A start's ratio of processor time is the median over its turns; the table has the median over the starts, and quartiles.
+Cases take only names that both checkouts have.
 """
 
 import argparse
@@ -146,10 +148,20 @@ class Checkout:
         self._process.communicate()
 
 
+def one_start(roots: list[Path], name: str, turns: int) -> list[list[float]]:
+    """Seconds [turns, 2] of a case in two fresh processes, in turns."""
+    both = [Checkout(root) for root in roots]
+    seconds = [[each.seconds(name) for each in both] for _ in range(turns)]
+    for each in both:
+        each.close()
+    return seconds
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkouts", nargs="*", type=Path, help="two folders: before, after")
-    parser.add_argument("--turns", type=int, default=7, help="how often each case is timed (%(default)s)")
+    parser.add_argument("--starts", type=int, default=7, help="how often both processes start anew (%(default)s)")
+    parser.add_argument("--turns", type=int, default=5, help="how often each start times a case (%(default)s)")
     parser.add_argument("--only", nargs="+", metavar="WORD", default=[], help="cases whose names hold all these words")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
@@ -158,15 +170,12 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if len(options.checkouts) != 2:
         parser.error("two folders are needed: before, after")
-    both = [Checkout(root) for root in options.checkouts]
     print("| case | before (s) | after (s) | after / before |\n| --- | --- | --- | --- |", flush=True)
     for name in [name for name in CASES if all(word in name for word in options.only)]:
-        turns = np.array([[each.seconds(name) for each in both] for _ in range(options.turns)])
-        (old, new), ratios = np.median(turns, axis=0), turns[:, 1] / turns[:, 0]
+        starts = np.array([one_start(options.checkouts, name, options.turns) for _ in range(options.starts)])
+        (old, new), ratios = np.median(starts, axis=(0, 1)), np.median(starts[..., 1] / starts[..., 0], axis=1)
         low, ratio, high = np.quantile(ratios, [0.25, 0.5, 0.75])
         print(f"| {name} | {old:.3g} | {new:.3g} | {ratio:.2f} ({low:.2f} to {high:.2f}) |", flush=True)
-    for each in both:
-        each.close()
     return 0
 
 
