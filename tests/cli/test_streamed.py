@@ -1,6 +1,7 @@
 """Tables larger than the memory they may take: trained on, predicted and evaluated in pieces."""
 
 import json
+import os
 import re
 import sys
 
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 
 import fracdnn
+from fracdnn.cli import train
 from tests.cli.commands import run, run_program
 from tests.plain import PLAIN_OPTIONS
 from tests.tabular.tables import mixed, write, write_parts
@@ -48,6 +50,14 @@ def test_a_folder_is_streamed_and_says_so(place):
     assert abs(found["rows"]["test"] - 0.2 * known) < 60
     assert json.loads((place / "values.json").read_text())["test"]["R2"] > 0.9
     assert pl.read_csv(place / "classes" / "held-out.csv").height == found["rows"]["test"]
+
+
+def test_a_table_is_read_whole_where_the_system_does_not_tell_its_memory(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "_MEMORY", tmp_path / "none")
+    monkeypatch.delattr(os, "sysconf")
+    table = str(place / "classes.csv")
+    assert not train._is_too_large(table, None)
+    assert train._is_too_large(table, "10kB")
 
 
 @pytest.mark.slow
