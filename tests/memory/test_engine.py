@@ -628,3 +628,12 @@ def test_a_plan_keeps_no_more_than_so_many_constants():
     for key in [*range(64), 0, 64, 0]:
         plan.kept((key,), lambda key=key: made.append(key) or key)
     assert made == [*range(65), 0]
+
+
+@pytest.mark.parametrize("block", [8, 32])
+def test_a_triton_sum_that_cannot_serve_is_refused(block):
+    order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
+    plan = equal_steps_plan(order, step, 70, compress=True, compress_tol=1e-6, block=block, sums="triton")
+    message = rf"sums must be 'torch' or 'auto' for torch.float32 on meta in blocks of {block} here, got 'triton'"
+    with pytest.raises(InvalidArgumentError, match=message):
+        plan.history_sum(torch.zeros(3, device="meta"))

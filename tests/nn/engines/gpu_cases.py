@@ -1,6 +1,6 @@
 """What both engines of a GPU have to do, there or in Triton's interpreter; two more files have what each does alone.
 
-`test_gpu` runs these files in a process of their own, as `tests.memory.test_triton` does with its cases.
+`tests.kernels.test_triton` runs these files in a process of their own.
 """
 
 import math

@@ -1,66 +1,10 @@
-"""The engines of a GPU: their cases in Triton's interpreter and on a GPU, whether they compile, what they refuse."""
-
-from pathlib import Path
+"""What the engines of a GPU refuse; `tests.kernels.test_triton` runs their cases."""
 
 import pytest
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from tests.memory.test_triton import chosen, compiled, needs_cuda, needs_triton, run_cases
 from tests.nn.problems import batch, network
-
-CASES = [Path(__file__).with_name(f"{name}_cases.py") for name in ("gpu", "triton_wide", "triton")]
-STENCIL = {"operator": "nine-point", "n_features": 4, "grid_shape": (2, 2)}
-# Both kernels of the engine "triton" for an H100.
-COMPILE = """
-    import itertools, sys
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, compile
-    from fracdnn.kernels import triton_network as kernels
-    from fracdnn.kernels.codes import CROSS_ENTROPY
-
-    SIZES = ("n", "rows", "n_layers", "width", "n_outputs", "b_down", "b_along")
-    KINDS = [("fp32", 16, "ieee", "gelu"), ("fp32", 64, "tf32", "silu"), ("fp64", 64, "ieee", "tanh")]
-
-    chosen = [KINDS[int(place)] for place in sys.argv[1:]]
-    for kernel, (kind, width, precision, activation) in itertools.product((kernels.forward, kernels.backward), chosen):
-        constants = {"MEMORY": True, "ACTIVATION": activation, "KIND": CROSS_ENTROPY, "PRECISION": precision}
-        constants |= {"TILE": 16, "WIDTH": width, "OUTPUTS": 16, "AHEAD": kind == "fp32"}
-        constants = {name: constants[name] for name in kernel.arg_names if name.isupper() and len(name) > 1}
-        kinds = {**dict.fromkeys(constants, "constexpr"), **dict.fromkeys(SIZES, "i32"), "target": "*i64"}
-        signature = {name: kinds.get(name, "*" + kind) for name in kernel.arg_names}
-        place = kernel.arg_names.index
-        source = ASTSource(
-            fn=kernel,
-            signature=signature,
-            constexprs={(place(name),): value for name, value in constants.items()},
-            attrs={(place(name),): [["tt.divisibility", 16]] for name in signature if signature[name][0] == "*"},
-        )
-        made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-        print(kernel.__name__, kind, "mma" in made.asm["ptx"])
-"""
-
-
-@needs_triton
-@chosen
-def test_the_cases_in_the_interpreter(speed):
-    run_cases(CASES, speed, TRITON_INTERPRET="1")
-
-
-@needs_cuda
-@needs_triton
-@chosen
-def test_the_cases_on_a_gpu(speed):
-    run_cases(CASES, speed, TRITON_INTERPRET="0")
-
-
-@needs_triton
-@pytest.mark.parametrize("places", [[1], pytest.param([0, 1, 2], marks=pytest.mark.slow)], ids=str)
-def test_the_kernels_compile_without_a_gpu(places, tmp_path):
-    """Products in TF32 and in float64 run on tensor cores, which float32 has none of."""
-    kinds = [("fp32 False", "fp32 True", "fp64 True")[place] for place in places]
-    expected = [f"{name} {kind}" for name in ("forward", "backward") for kind in kinds]
-    assert compiled(COMPILE, tmp_path, *map(str, places)) == expected
 
 
 @pytest.mark.parametrize(
