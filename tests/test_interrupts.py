@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from fracdnn.kernels.interrupts import interrupt_afterwards
+from tests.kernels.little import package_with_a_little_kernel
 
 pytest.importorskip("numba", reason="there is nothing to compile without Numba")
 
@@ -41,10 +42,11 @@ else:
 """
 
 
-@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("number", [1, 3])
 def test_ctrl_c_is_not_lost(number, tmp_path):
     """In the middle of the first or the third object: compiling is brought to its end, then the interrupt is raised."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    package_with_a_little_kernel(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", PROGRAM, str(number)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.stdout == "interrupted\n", run.stderr

@@ -1,7 +1,6 @@
 """Kernels are compiled once and found on disk later; what goes wrong is said once; no Numba is no news."""
 
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,14 +14,8 @@ import torch
 import fracdnn
 from fracdnn.exceptions import KernelWarning
 from fracdnn.kernels import loading
+from tests.kernels.little import package_with_a_little_kernel
 
-# Compiled in a second, where the whole kernel takes half a minute.
-LITTLE = """
-
-@inlined
-def pass_tile(network, task, W, samples, cotangent, start, first, room, sums):
-    sums[0] = first
-"""
 NUMBA = pytest.mark.skipif(not find_spec("numba"), reason="kernels need Numba")
 REPORT = """
     import torch
@@ -100,15 +93,12 @@ def test_a_numba_that_cannot_be_imported_is_a_warning(tmp_path):
 
 @NUMBA
 def test_a_first_compile_is_announced_and_a_change_compiles_again(tmp_path):
-    package = tmp_path / "fracdnn"
-    shutil.copytree(Path(fracdnn.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    with (package / "kernels" / "small_network.py").open("a") as source:
-        source.write(LITTLE)
+    kernel = package_with_a_little_kernel(tmp_path)
     cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     announced = ("compiled", "compiling a kernel, once for this machine: some seconds")
     assert run(REPORT, package=tmp_path, **cache) == announced
     assert run(REPORT, package=tmp_path, **cache) == ("found on disk", "")
-    with (package / "kernels" / "small_network.py").open("a") as source:
+    with kernel.open("a") as source:
         source.write("# changed\n")
     assert run(REPORT, package=tmp_path, **cache) == announced
 
