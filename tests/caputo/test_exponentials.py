@@ -48,6 +48,11 @@ def test_any_range_of_lags(min_lag, max_lag, order):
     assert largest_error(terms, order, max_lag) <= 1e-8
 
 
+@pytest.mark.parametrize("order", [0.05, 0.6, 0.99])
+def test_few_lags_take_few_terms(order):
+    assert compress_differences(order, max_lag=33, compress_tol=1e-8).n_terms <= 3
+
+
 def test_order_one_has_no_far_weights():
     terms = compress_differences(1.0, max_lag=1000)
     assert terms.n_terms == 0
@@ -75,6 +80,19 @@ def test_the_integral_it_rests_on():
     value, _ = quad(lambda s: s ** (order - 2) * 4 * math.sinh(s / 2) ** 2 * math.exp(-s * m), 0, 50)
     value *= (1 - order) / math.gamma(order)
     assert value == pytest.approx(float(l1_differences(order, m)[-1]), rel=1e-9)
+
+
+def test_a_coarse_default_dtype_changes_nothing():
+    order = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)  # for which nothing is cached
+    usual = compress_differences(order, max_lag=10**5)
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        found = compress_differences(order, max_lag=10**5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found.rates, usual.rates)
+    assert torch.equal(found.weights, usual.weights)
+    assert found.error == usual.error
 
 
 def test_what_a_caller_writes_into_is_a_copy():
