@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import compress_differences, l1_differences
+from fracdnn.caputo.exponentials import _quadrature_rates
 
 ORDERS = [0.05, 0.1, 0.5, 0.9, 0.99]
 
@@ -51,6 +52,13 @@ def test_any_range_of_lags(min_lag, max_lag, order):
 @pytest.mark.parametrize("order", [0.05, 0.6, 0.99])
 def test_few_lags_take_few_terms(order):
     assert compress_differences(order, max_lag=33, compress_tol=1e-8).n_terms <= 3
+
+
+def test_lags_that_begin_late_take_fewer_terms_of_the_trapezoidal_rule():
+    """These are the terms where they cannot be reduced, and else the cost of reducing them."""
+    counts = [len(_quadrature_rates(0.5, min_lag, 10**9, 1e-10)[0]) for min_lag in (2, 32, 10**3, 10**5)]
+    assert counts == sorted(counts, reverse=True)
+    assert 200 > counts[0] > 1.3 * counts[-1]
 
 
 def test_order_one_has_no_far_weights():
