@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import compress_differences, l1_differences
+from fracdnn.caputo.exponentials import _quadrature_rates
 
 ORDERS = [0.05, 0.1, 0.5, 0.9, 0.99]
 
@@ -48,6 +49,18 @@ def test_any_range_of_lags(min_lag, max_lag, order):
     assert largest_error(terms, order, max_lag) <= 1e-8
 
 
+@pytest.mark.parametrize("order", [0.05, 0.6, 0.99])
+def test_few_lags_take_few_terms(order):
+    assert compress_differences(order, max_lag=33, compress_tol=1e-8).n_terms <= 3
+
+
+def test_lags_that_begin_late_take_fewer_terms_of_the_trapezoidal_rule():
+    """These are the terms where they cannot be reduced, and else the cost of reducing them."""
+    counts = [len(_quadrature_rates(0.5, min_lag, 10**9, 1e-10)[0]) for min_lag in (2, 32, 10**3, 10**5)]
+    assert counts == sorted(counts, reverse=True)
+    assert 200 > counts[0] > 1.3 * counts[-1]
+
+
 def test_order_one_has_no_far_weights():
     terms = compress_differences(1.0, max_lag=1000)
     assert terms.n_terms == 0
@@ -75,6 +88,19 @@ def test_the_integral_it_rests_on():
     value, _ = quad(lambda s: s ** (order - 2) * 4 * math.sinh(s / 2) ** 2 * math.exp(-s * m), 0, 50)
     value *= (1 - order) / math.gamma(order)
     assert value == pytest.approx(float(l1_differences(order, m)[-1]), rel=1e-9)
+
+
+def test_a_coarse_default_dtype_changes_nothing():
+    order = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)  # for which nothing is cached
+    usual = compress_differences(order, max_lag=10**5)
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        found = compress_differences(order, max_lag=10**5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found.rates, usual.rates)
+    assert torch.equal(found.weights, usual.weights)
+    assert found.error == usual.error
 
 
 def test_what_a_caller_writes_into_is_a_copy():

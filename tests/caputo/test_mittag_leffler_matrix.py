@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import mittag_leffler, mittag_leffler_matrix
+from fracdnn.caputo.schur_parlett import schur_parlett
 from tests import references
 
 RNG = np.random.default_rng(0)
@@ -19,6 +20,7 @@ MATRICES = {
     "defective": JORDAN,
     "long defective": LONG_JORDAN,
     "two defective": np.diag([-3.0, -3.0, -3.0, 1.0, 1.0]) + 3 * np.eye(5, k=1),
+    "two defective, in turns": np.diag([-1.0, 2.0, -1.0, 2.0]) + np.triu(np.ones((4, 4)), 1),
     "defective in another basis": BASIS @ LONG_JORDAN @ np.linalg.inv(BASIS),
     "nilpotent": np.eye(3, k=1),
     "nearly defective": np.array([[-1.0, 5.0], [0.0, -1.0000001]]),
@@ -79,6 +81,14 @@ def test_scales_and_batches_are_single_matrices(name):
         rtol=0,
         atol=1e-10,
     )
+
+
+def test_without_eigenvectors_an_eigenvalue_far_from_others_costs_one_value():
+    counts = []
+    matrix = torch.diag(torch.tensor([-5.0, 1.0, 9.0], dtype=torch.complex128)) + torch.ones(3, 3).triu(1)
+    found = schur_parlett(matrix, torch.ones(1).double(), lambda z: counts.append(z.numel()) or torch.exp(z))
+    torch.testing.assert_close(found[0], torch.linalg.matrix_exp(matrix))
+    assert counts == [1, 1, 1]
 
 
 def test_a_jordan_block_holds_the_derivative():

@@ -135,6 +135,16 @@ def test_step_factor(order):
     assert float(l1_step_factor(order, 0.2)) == pytest.approx(math.gamma(2 - order) * 0.2**order, rel=1e-14)
 
 
+def test_a_coarse_default_dtype_changes_nothing():
+    usual = [l1_weights(0.3, 100), l1_differences(0.3, 100)]
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        found = [l1_weights(0.3, 100), l1_differences(0.3, 100)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, usual, strict=True))
+
+
 def test_gamma_by_elementary_operations_for_export():
     x = torch.linspace(0.05, 6.0, 500, dtype=torch.float64)
     torch.testing.assert_close(_gamma_by_lanczos(x), gamma(x), rtol=1e-14, atol=0)

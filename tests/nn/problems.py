@@ -1,5 +1,7 @@
 """Networks with random biases, what they compute by definition, and a layer that can be looked into."""
 
+import gc
+
 import torch
 from torch import nn
 
@@ -40,6 +42,15 @@ def outputs_by_definition(net, x):
         y = x @ net.input_weight.T + net.input_bias
         y = activation(y) if net.options["activate_input"] else y
     return reference.propagate(matrix, factors, step, y)[-1] @ net.W.T
+
+
+def bytes_held(call):
+    """Memory of the tensors that a call makes and that are there when it has returned, with what it returns."""
+    before = gc.get_objects()  # holds them all, so that none has the place of another
+    known, result = set(map(id, before)), call()
+    new = [each for each in gc.get_objects() if type(each) is torch.Tensor and id(each) not in known]
+    storages = [each.untyped_storage() for each in (*new, result)]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 class Seen(nn.Module):

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from fracdnn.exceptions import FracdnnError, StateChangedError
 from fracdnn.memory import recomputation as lengths
 from fracdnn.nn import FractionalStack, WithoutSkip
-from tests.nn.problems import Seen
+from tests.nn.problems import Seen, bytes_held
 from tests.slow import each_once, slow_but
 
 STEPS = [0.1, 0.2, 0.3, 0.1, 0.2]
@@ -222,6 +222,12 @@ def test_what_layers_make_is_there_for_one_segment_only(options, length):
     most, between = most_alive(400, checkpoint=True, **options)
     assert between <= 1
     assert length - 2 <= most <= length + 2
+
+
+def test_between_the_passes_there_is_one_state_for_each_segment():
+    stack, x = FractionalStack(dense(100), order=1.0, checkpoint=True), batch(1000, 4).requires_grad_()
+    n_segments = len(lengths.segments(100, states=1, block=1))
+    assert n_segments <= bytes_held(lambda: stack(x)) / (x.numel() * x.element_size()) < n_segments + 6
 
 
 @pytest.mark.parametrize("training", [True, False])

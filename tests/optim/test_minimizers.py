@@ -221,7 +221,8 @@ def test_a_step_without_curvature_teaches_nothing(kind):
 
 
 def test_it_stops_at_the_iteration_limit_and_says_so():
-    _, optimizer, _ = run(BFGS, rosenbrock, [-1.2, 1.0], max_iter=3)
+    x, optimizer, loss = run(BFGS, rosenbrock, [-1.2, 1.0], max_iter=3)
+    assert loss.item() == optimizer.result.loss == rosenbrock(x).item()
     assert optimizer.result.status is Status.ITERATION_LIMIT
     assert optimizer.result.iterations == 3
     assert optimizer.result.evaluations == 1 + optimizer.result.line_search_trials

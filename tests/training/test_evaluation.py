@@ -347,6 +347,14 @@ def test_labels_without_an_output_are_treated_as_torch_does(engine):
         backward(Objective(), net, x, target)
 
 
+def test_small_networks_of_a_dtype_that_the_kernel_does_not_take(inside):
+    net = network().to(torch.bfloat16)
+    x, target, _ = data(6, net)
+    assert backward(Objective(), net, x, target)[0] == float(cross_entropy(net(x), target).detach())
+    assert net.engine_ == "matmul"
+    assert not inside
+
+
 def test_probabilities_as_targets(inside):
     net = network()
     x, _, _ = data(6, net)

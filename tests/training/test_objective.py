@@ -1,8 +1,10 @@
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
+from fracdnn.nn.architecture import Weights
 from fracdnn.training import Objective, Regularization, Standardization, backward, normalize_batch
 from fracdnn.training.objective import neumann_laplacian, whole_weight
 
@@ -72,6 +74,12 @@ def test_a_term_without_a_factor_is_left_alone():
     torch.nn.init.constant_(net.K, torch.inf)
     for regularization in (Regularization(), Regularization(decay_output=0.3), Regularization(decay_bias=0.3)):
         assert torch.isfinite(regularization(net))
+
+
+def test_on_a_gpu_nobody_waits_for_the_number():
+    with FakeTensorMode(), torch.no_grad():
+        K, W = torch.ones(2, 3, 3, device="cuda"), torch.ones(2, 3, device="cuda")
+        assert Regularization(decay=0.1).add_to_gradients(Weights(K, None, W, None, None)).is_cuda
 
 
 def test_nothing_is_added_by_default():

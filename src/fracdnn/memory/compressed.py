@@ -155,7 +155,7 @@ class CompressedSum(BufferedSum):
             self._far[:-1].mul_(self._weights.decay).addmm_(self._weights.absorb, self._before)
         else:
             row, own, known = self._rows[within], self._weights.own_rows[within], self._states[:within]
-            if self._transposed and n < self.block:  # nothing is older: the row has not been written
+            if self._transposed and n == within:  # nothing is older: the row has not been written
                 torch.mm(own, known, out=row)
             else:
                 row.addmm_(own, known)

@@ -116,7 +116,7 @@ def stencil_map(
     y: torch.Tensor, psi: torch.Tensor, b: torch.Tensor | None, grid_shape: tuple[int, int], operator: str
 ) -> torch.Tensor:
     """K(ψ) y + b, K(ψ) a 3 × 3 or five-point stencil ψ on features that form a grid, zero outside it."""
-    if psi.numel() < 9:
+    if operator != "nine-point":
         nothing, numbers = psi.new_zeros(()), dict(zip(STENCILS[operator], psi.unbind(), strict=True))
         psi = torch.stack([numbers.get(place, nothing) for place in range(9)])
     image = y.reshape(-1, 1, *grid_shape)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.linalg import vector_norm
@@ -155,8 +155,8 @@ class LineSearchOptimizer(torch.optim.Optimizer):
                 point, x, iterations = accepted, accepted.position, iterations + 1
                 status = self._status(point)
                 if self.callback is not None:
-                    found = (iterations, point.loss, point.gradient_norm, self._length or 0.0, evaluations - before)
-                    self.callback(Iteration(*found))
+                    norm, length = point.gradient_norm, cast(float, self._length)
+                    self.callback(Iteration(iterations, point.loss, norm, length, evaluations - before))
         finally:
             self._move_to(x)
         for parameter, part in zip(self._parameters, self._split(point.gradient), strict=True):

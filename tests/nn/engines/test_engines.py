@@ -19,7 +19,7 @@ from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.nn import Memory
 from fracdnn.nn import network as network_module
 from fracdnn.nn.operators import ACTIVATIONS
-from tests.nn.problems import batch, network, outputs_by_definition
+from tests.nn.problems import batch, bytes_held, network, outputs_by_definition
 from tests.slow import each_once
 from tests.training.problems import orders_of_remainders
 
@@ -69,6 +69,11 @@ def test_it_is_the_definition(engine, dtype, width, size):
 )
 def test_orders_biases_and_activations(engine, order, bias, activation):
     check(network(order=order, bias=bias, activation=activation, n_layers=9, engine=engine), batch(40), engine)
+
+
+def test_between_the_passes_matmul_holds_two_states_for_each_layer():
+    net, x = network(8, 4, 30, engine="matmul", activation="gelu"), batch(1000, 8)
+    assert 60 <= bytes_held(lambda: net(x)) / (x.numel() * x.element_size()) < 65
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -130,7 +130,7 @@ class NumbaLayers(Layers):
         return np.add.reduce(sums, 0)
 
     def _constants(self, like: torch.Tensor) -> tuple[np.ndarray, ...]:
-        """The memory's weights forward and back, padded as a history is, none at order 1; and the factors."""
+        """The memory's weights forward and back, padded at least as a history is, none at order 1; and the factors."""
 
         def make() -> tuple[np.ndarray, ...]:
             plan = self._plan
@@ -139,7 +139,7 @@ class NumbaLayers(Layers):
                 return factors[:0], factors[:0], factors
             more = _n_rows(plan.n_layers) - plan.n_layers
             matrices = (plan.weights(like).matrix, plan.weights(like, plan.n_layers).matrix)
-            return *[pad(each, (0, more, 1, more - 1)).numpy().reshape(-1) for each in matrices], factors
+            return *[pad(each, (0, more, 1, more)).numpy().reshape(-1) for each in matrices], factors
 
         return self._plan.kept(("numba", like.dtype), make)
 
@@ -147,9 +147,9 @@ class NumbaLayers(Layers):
         """The gradients of K and b, which are views of a row of all."""
         a, width = self._architecture, self._architecture.width
         n_K, n_b = a.n_layers * width * width, a.n_layers * width
-        K, b = torch.from_numpy(row[:n_K].reshape(-1, width, width)), None
+        K, b = torch.from_numpy(row[:n_K].reshape(a.n_layers, width, width)), None
         if self._b is not None:
-            b = torch.from_numpy(row[n_K : n_K + n_b].reshape(-1, width))
+            b = torch.from_numpy(row[n_K : n_K + n_b].reshape(a.n_layers, width))
             b = b if a.bias is True else b.sum(1)
         return LayerGradients(torch.from_numpy(start) if len(start) else None, K, b, ())
 
