@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import fracdnn
-from fracdnn.cli import train
+from fracdnn.cli import ranks, train
 from tests.cli.commands import run, run_program
 from tests.plain import PLAIN_OPTIONS
 from tests.tabular.tables import mixed, write, write_parts
@@ -53,7 +53,7 @@ def test_a_folder_is_streamed_and_says_so(place):
 
 
 def test_a_table_is_read_whole_where_the_system_does_not_tell_its_memory(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(ranks, "_MEMORY", tmp_path / "none")
     monkeypatch.delattr(os, "sysconf")
     table = str(place / "classes.csv")
     assert not train._is_too_large(table, None)

@@ -2,11 +2,13 @@
 
 import math
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch import distributed
 from fracdnn.cli.messages import fail, mute
 from fracdnn.exceptions import RankError
 
+_MEMORY = Path("/proc/meminfo")  # on Linux
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -43,7 +46,7 @@ def process_group(timeout: float, source: str) -> Iterator[None]:
         if gpus:  # each process takes one; NCCL adds up where each has one of its own, else gloo
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
             os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that a rank that hangs is an error here
-            if processes_here() <= gpus and distributed.is_nccl_available():
+            if _processes_here() <= gpus and distributed.is_nccl_available():
                 backend = "cpu:gloo,cuda:nccl"
         distributed.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=limit)
     except RuntimeError as error:
@@ -84,5 +87,18 @@ def _agreed_name(store: Any, rank: int, count: int, timeout: float) -> str:
     raise RuntimeError(f"not all processes answered within {timeout:g} s")
 
 
-def processes_here() -> int:
+def free_memory() -> float:
+    """Bytes that this process, one of those on this machine, can have without swapping; no limit where the system does
+    not tell (Windows).
+    """
+    if _MEMORY.exists() and (found := re.search(r"MemAvailable:\s+(\d+) kB", _MEMORY.read_text())):
+        free = 1024 * int(found[1])
+    elif hasattr(os, "sysconf"):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    else:
+        return math.inf
+    return free / _processes_here()
+
+
+def _processes_here() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

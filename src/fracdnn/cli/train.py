@@ -1,9 +1,6 @@
 """`fracdnn train`: from a table to a model file."""
 
 import hashlib
-import math
-import os
-import re
 import secrets
 import warnings
 from collections.abc import Callable
@@ -22,7 +19,7 @@ from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import Scores, hashes_text, rows_seen, scores_of
 from fracdnn.cli.options import Settings, bytes_of
 from fracdnn.cli.places import METRICS, Places
-from fracdnn.cli.ranks import process_group, processes_here
+from fracdnn.cli.ranks import free_memory, process_group
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
@@ -65,7 +62,6 @@ MOST_BETWEEN, SHARE = 50, 20
 FEW_ROWS, FEW_OF_CLASS = 20, 5
 MOST_NAMED = 6
 # Parameters that streamed tables do without, and values that ask for nothing else.
-_MEMORY = Path("/proc/meminfo")  # Linux
 UNUSED = {"n_members": ("auto", 1), "n_bins": ("auto", 0), "outlier_limit": (None,)}
 
 
@@ -251,19 +247,11 @@ def _is_too_large(source: str, limit: str | None) -> bool:
     """
     if source == "-" or not all(Path(file).exists() for file in files_of_table(source)):
         return False
-    free = _free_memory() / (2 * processes_here())
-    needed, most = memory_for(source), free if limit is None else bytes_of(limit)
+    needed, most = memory_for(source), free_memory() / 2 if limit is None else bytes_of(limit)
     if needed > most:
         taken = f"would take about {decimal(needed)} in memory, more than {decimal(int(most))} (--memory-limit)"
         say(f"streaming: {source} {taken}")
     return needed > most
-
-
-def _free_memory() -> float:
-    """What new processes can have without swapping, in bytes; no limit where the system does not tell (Windows)."""
-    if _MEMORY.exists() and (found := re.search(r"MemAvailable:\s+(\d+) kB", _MEMORY.read_text())):
-        return 1024.0 * int(found[1])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2 if hasattr(os, "sysconf") else math.inf
 
 
 def _streamed_table(source: str, settings: Settings) -> ExaminedTable:
