@@ -6,7 +6,7 @@ from tests.campaign.budget import cases, say_tried, seed_of
 from tests.campaign.shards import tried
 
 SHARDS = cases(1, 20)
-EACH = cases(20, 5_000)
+EACH = cases(10, 5_000)
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

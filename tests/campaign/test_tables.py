@@ -10,7 +10,7 @@ from tests.campaign.shards import tried
 from tests.cli.commands import run
 
 SHARDS = cases(1, 20)
-EACH = cases(20, 5_000)
+EACH = cases(10, 5_000)
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

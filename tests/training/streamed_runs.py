@@ -33,8 +33,8 @@ TRAININGS = {
     "adam, values": (ADAM, {"loss": "squared_error", "weighted": False}),
     "adam, one window": (replace(ADAM, window=None), {}),
     "adam, early": (StreamedAdamTraining(0.3, 8, 40, window=20, early_stopping=EARLY), {}),
-    # Fifty iterations must not come to where rounding alone is left.
-    "bfgs": (FullBatchTraining("bfgs", 50, tolerance_grad=0.0), HARD),
+    # So many iterations must not come to where rounding alone is left.
+    "bfgs": (FullBatchTraining("bfgs", 25, tolerance_grad=0.0), HARD),
     "bfgs, values": (FullBatchTraining("bfgs", 20, tolerance_grad=0.0), {"loss": "squared_error", "weighted": False}),
     "lbfgs, early": (FullBatchTraining("lbfgs", 40, early_stopping=EARLY), {"strength": 1e-4}),
 }
