@@ -149,16 +149,18 @@ class TestExperiments:
         page, wrong = opened(browser, served, SMALL)
         links = page.locator("#experiments a")
         assert links.count() == 5
-        for link in links.all():
+        for number, link in enumerate(links.all()):
             link.click()
             assert page.inner_text("#play") == "Pause"
             assert link.get_attribute("aria-current") == "true"
             settings = inside(page, "playground.settings")
             page.click("#play")
-            other, also_wrong = opened(browser, served, link.get_attribute("href")[1:])
-            assert inside(other, "playground.settings") == settings
-            other.close()
-            assert wrong == also_wrong == []
+            assert wrong == []
+            if number in (1, 4):  # opening a page takes a second
+                other, also_wrong = opened(browser, served, link.get_attribute("href")[1:])
+                assert inside(other, "playground.settings") == settings
+                other.close()
+                assert also_wrong == []
         page.click("#heldout")
         assert page.locator("#experiments [aria-current=true]").count() == 0
         page.close()
