@@ -193,7 +193,7 @@ def test_a_bad_table_is_not_kept(site, cache, name, reason):
 def test_no_network(cache, nowhere):
     with pytest.raises(
         DownloadError,
-        match=rf'{nowhere} could not be downloaded: .*refused.*{REMEDY}load_perfume\("perfume_data.xlsx"\)',
+        match=rf'{nowhere} could not be downloaded: \[Errno.*refused.*{REMEDY}load_perfume\("perfume_data.xlsx"\)',
     ):
         load_perfume(url=nowhere)
 

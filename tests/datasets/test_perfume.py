@@ -54,6 +54,7 @@ SAME_TABLE = {
     "xlsx with a heading": lambda rows: as_xlsx([HEADING, *rows]),
     "xlsx with readings as text": lambda rows: as_xlsx([map(str, row) for row in rows]),
     "zip with the xlsx": lambda rows: as_zip({"notes.txt": b"", "perfume_data.xlsx": as_xlsx(rows)}),
+    "zip with a csv in capitals": lambda rows: as_zip({"_PERFUME.CSV": as_csv(rows)}),
     "zip with a csv, packed on a Mac": lambda rows: as_zip({"__MACOSX/._a.csv": b"\0", "a.csv": as_csv(rows)}),
 }
 

@@ -1,6 +1,7 @@
 import sys
 
 import numpy as np
+import onnx
 import onnxruntime
 import pandas as pd
 import pytest
@@ -90,6 +91,8 @@ def test_tables_with_categories_and_missing_cells(tmp_path):
     ):
         expected = classifier.predict_proba(new)
     np.testing.assert_allclose(session.run(None, cells)[0], expected, rtol=0, atol=1e-6)
+    domains = [each.domain for each in onnx.load(tmp_path / "t.onnx").opset_import]
+    assert sorted(domains) == ["", "ai.onnx.ml"]  # each of them once
     with pytest.raises(InvalidArgumentError, match=r"to \.pt2 must have no missing cells, got some in column 'size'"):
         classifier.export(tmp_path / "t.pt2")
     dated = FractionalClassifier(random_state=0, width=8, max_iter=1).fit(

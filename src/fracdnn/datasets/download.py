@@ -25,7 +25,8 @@ def download(url: str, *, timeout: float = 15.0, remedy: str = "try again later"
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, HTTPError):
             error.close()
-        raise DownloadError(f"{url} could not be downloaded: {error}; {remedy}") from None
+        why = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
+        raise DownloadError(f"{url} could not be downloaded: {why}; {remedy}") from None
     if len(content) > SIZE_LIMIT:
         raise DownloadError(f"{url} could not be downloaded: it is larger than {SIZE_LIMIT} bytes; {remedy}")
     return content

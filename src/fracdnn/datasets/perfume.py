@@ -123,7 +123,8 @@ def _rows(content: bytes) -> list[list[str]]:
         if sum(info.file_size for info in archive.infolist()) > UNPACKED_LIMIT:
             raise ValueError(f"it unpacks to more than {UNPACKED_LIMIT} bytes")
         if "xl/workbook.xml" not in archive.namelist():
-            tables = [name for name in archive.namelist() if name.endswith((".xlsx", ".csv")) and name[0] != "_"]
+            names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+            tables = [name for name in names if name.lower().endswith((".xlsx", ".csv"))]
             if not tables:
                 raise ValueError("no .xlsx or .csv in the zip file")
             return _rows(archive.read(tables[0]))

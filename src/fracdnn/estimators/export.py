@@ -137,7 +137,7 @@ def _with_columns(model: Any, encoding: Encoding) -> Any:
             known = constant(f"{own}_places", np.arange(len(column.inputs))[None])
             parts.append(add("Cast", [add("Equal", [code, known], f"{own}_is")], own, to=TensorProto.DOUBLE))
     whole = helper.make_tensor_value_info(add("Concat", parts, "fracdnn/columns", axis=1), TensorProto.DOUBLE, None)
-    domains = [*model.opset_import, helper.make_opsetid("ai.onnx.ml", 3)]
+    domains = [helper.make_opsetid("ai.onnx.ml", 3)]  # besides those of the model, each of which is to stand once
     graph = helper.make_graph(nodes, "columns", inputs, [whole])
     front = helper.make_model(graph, opset_imports=domains, ir_version=model.ir_version)
     return compose.merge_models(front, model, [(whole.name, model.graph.input[0].name)])

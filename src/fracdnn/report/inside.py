@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fracdnn.caputo import memory_weights
 from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import BLUE, VERMILION
@@ -24,7 +25,7 @@ from fracdnn.training import History
 CELLS = 97
 # Opacity of a region where a class barely wins, and where it is certain.
 FAINT, FULL = 0.06, 0.5
-MOST_STATES = 41
+MOST_STATES, MOST_KEPT = 41, 7
 # What a file may hold of the flow, in places, and what memory may hold of the trajectory, in numbers.
 FILE_NUMBERS, MEMORY_NUMBERS = 6_000, 20_000_000
 # Below this share of the greatest, a direction holds rounding errors.
@@ -173,6 +174,7 @@ def network_facts(subject: Subject) -> dict[str, str]:
     facts = {
         "order": f"{estimator.order_:.4g}, {order}",
         "layers": f"{shape.n_layers}, of width {shape.width}, {shape.activation}",
+        "last layer keeps": _kept_states(subject),
         "members": count(n_members, "network") + (", whose predictions are averaged" if n_members > 1 else ""),
         "features": count(len(subject.features), "input"),
         "training": why_ended(estimator.history_),
@@ -180,6 +182,15 @@ def network_facts(subject: Subject) -> dict[str, str]:
     if estimator.temperature_ is not None:
         facts["temperature"] = number(estimator.temperature_)
     return facts
+
+
+def _kept_states(subject: Subject) -> str:
+    """The largest weights of the memory matrix in its last row, and the sum of the others."""
+    weights = memory_weights(subject.estimator.order_, subject.shape.n_layers).numpy()
+    most = [k for k in np.sort(np.argsort(-weights, kind="stable")[:MOST_KEPT]) if weights[k]]
+    kept = [(weights[k], f"state {k}" if k else "what enters layer 1") for k in most]
+    kept += [(1 - weights[most].sum(), "the others")] if np.count_nonzero(weights) > MOST_KEPT else []
+    return ", ".join(f"{share:.0%} of {name}" for share, name in kept)
 
 
 def why_ended(history: History) -> str:

@@ -86,6 +86,7 @@ def tiles(subject: Subject) -> list[Tile]:
         scores = [
             ("R²", number(r2_score(subject.y, subject.predicted)) if n > 1 else "undefined", beside),
             ("RMSE", number(_rmse(sizes)), f"baseline (mean): {number(_rmse(subject.y - subject.y.mean(0)))}"),
+            ("Median error", number(float(np.median(sizes))), "half of the errors are smaller"),
             ("Mean error", number(float(sizes.mean())), "MAE"),
         ]
         words = ("90% intervals", "contain the value; mean width")
