@@ -88,11 +88,11 @@ class Problem:
 @pytest.mark.parametrize(
     ("n_layers", "order", "learned"),
     [
-        *((n, 0.3, learned) for n, learned in ((1, True), (4, False), (7, True), (8, False), (9, True), (33, True))),
-        *(pytest.param(n, 0.3, n in (4, 8), marks=slow) for n in (1, 4, 7, 8, 9, 33)),
+        *((n, 0.3, learned) for n, learned in ((1, True), (4, False), (7, True), (8, False), (9, True), (17, True))),
+        *(pytest.param(n, 0.3, n in (4, 8), marks=slow) for n in (1, 4, 7, 8, 9, 17)),
         *(
             pytest.param(n, order, learned, marks=slow)
-            for n in (2, 5, 12, 13, 31, 32, 65, 100)
+            for n in (2, 5, 12, 13, 31, 32, 33, 65, 100)
             for order in (0.3, 0.9)
             for learned in (True, False)
         ),
@@ -108,7 +108,8 @@ def test_values_and_all_gradients_agree_with_the_definition(n_layers, order, lea
 @pytest.mark.parametrize(
     ("order", "dtype", "n_layers", "size"),
     [
-        (0.9, torch.float32, 18, 300),
+        (0.9, torch.float32, 10, 300),
+        pytest.param(0.9, torch.float32, 18, 300, marks=slow),
         pytest.param(0.3, torch.float32, 100, 259, marks=slow),
         pytest.param(0.9, torch.float64, 100, 1030, marks=slow),
     ],
@@ -134,9 +135,11 @@ def poisoned(monkeypatch):
 @pytest.mark.parametrize(
     ("case", "transposed"),
     slow_but(
-        [((20, (3, 7), torch.float32), False), ((16, (1,), torch.float64), True), ((1, (2, 2), torch.float64), False)],
+        [((17, (3, 7), torch.float32), False), ((9, (1,), torch.float64), True), ((1, (2, 2), torch.float64), False)],
         product(
             [
+                (17, (3, 7), torch.float32),
+                (9, (1,), torch.float64),
                 (20, (3, 7), torch.float32),
                 (16, (1,), torch.float64),
                 (1, (2, 2), torch.float64),
@@ -277,7 +280,7 @@ def test_going_on_from_a_position(begin, dtype):
 
 @pytest.mark.parametrize("dtype", [pytest.param(torch.float64, marks=slow), torch.bfloat16])
 def test_layers_that_are_computed_again(dtype):
-    problem = Problem(0.3, 18, dtype=dtype)
+    problem = Problem(0.3, 10, dtype=dtype)
     found = [problem.found("triton", learned=True, checkpoint=checkpoint) for checkpoint in (True, False)]
     for mine, theirs in zip(*found, strict=True):
         assert relative(mine, theirs) <= (1e-13 if dtype is torch.float64 else 1e-5)

@@ -52,7 +52,7 @@ def out_of_memory(*_, **__):
 @both
 def test_going_back_again_gives_the_same(engine, monkeypatch):
     """Also after an error on the way."""
-    net, x = made(engine)
+    net, x = made(engine, n_layers=4)
     loss = net(x).square().sum()
     expected = torch.autograd.grad(loss, [x, net.K, net.b], retain_graph=True)
     with monkeypatch.context() as patch:
@@ -65,7 +65,7 @@ def test_going_back_again_gives_the_same(engine, monkeypatch):
 
 @both
 def test_inference_gives_the_same(engine):
-    net, x = made(engine)
+    net, x = made(engine, n_layers=4)
     expected = net(x)
     with torch.inference_mode():
         assert torch.equal(net(x), expected)
@@ -74,7 +74,7 @@ def test_inference_gives_the_same(engine):
 
 @both
 def test_views_of_any_kind(engine):
-    net, x = made(engine)
+    net, x = made(engine, n_layers=3)
     for name in ("K", "b", "W"):
         turned = getattr(net, name).detach().transpose(-1, -2).contiguous().transpose(-1, -2)
         setattr(net, name, torch.nn.Parameter(turned))
