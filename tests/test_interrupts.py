@@ -42,7 +42,7 @@ else:
 """
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_ctrl_c_is_not_lost(number, tmp_path):
     """In the middle of the first or the third object: compiling is brought to its end, then the interrupt is raised."""
     package_with_a_little_kernel(tmp_path)

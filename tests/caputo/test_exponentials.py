@@ -17,7 +17,7 @@ def largest_error(terms, order, max_lag):
     return float(torch.stack(errors).max())
 
 
-@pytest.mark.parametrize(("order", "compress_tol"), each_once(ORDERS, [1e-6, 1e-10]))
+@pytest.mark.parametrize(("order", "compress_tol"), each_once([0.05, 0.5, 0.99], [1e-6, 1e-10]))
 def test_every_lag_up_to_a_million_meets_the_tolerance(order, compress_tol):
     terms = compress_differences(order, max_lag=10**6, compress_tol=compress_tol)
     error = largest_error(terms, order, 10**6)

@@ -14,8 +14,8 @@ from tests.slow import slow_but
 @pytest.mark.parametrize(
     ("moment", "command"),
     [
-        pytest.param("90", ["demo"], id="training", marks=pytest.mark.slow),  # half of its iterations
-        pytest.param("level-sets.png", ["demo"], id="picture"),
+        pytest.param("90", ["demo"], id="training"),  # half of its iterations
+        pytest.param("level-sets.png", ["demo"], id="picture", marks=pytest.mark.slow),
     ],
 )
 def test_a_command_ends_with_130_and_no_result(moment, command, tmp_path):

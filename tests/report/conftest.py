@@ -1,4 +1,4 @@
-"""The reports are made once for all tests."""
+"""The reports are made once in a process."""
 
 import pytest
 
@@ -7,18 +7,27 @@ from tests.browser.chromium import ARGUMENTS, CHROMIUM, playwright  # noqa: F401
 from tests.report.cases import CASES, INJECTION
 
 
-@pytest.fixture(scope="session")
-def cases(tmp_path_factory):
-    """For each case the fitted estimator, held-out samples and the report's path."""
-    folder = tmp_path_factory.mktemp("reports")
-    made = {}
-    for name, (data, estimator) in CASES.items():
+class Cases(dict):
+    """By name the fitted estimator, held-out samples and the report's path: each made when a test first asks for it."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name):
+        data, estimator = CASES[name]
         X, X_test, y, y_test = data()
         estimator.fit(X, y)
         title = INJECTION if name == "bad names" else f"Report of {name}"
-        path = write_report(folder / f"{name}.html", estimator, X_test, y_test, title=title, details={"file": title})
-        made[name] = (estimator, X_test, y_test, path)
-    return made
+        path = self.folder / f"{name}.html"
+        write_report(path, estimator, X_test, y_test, title=title, details={"file": title})
+        self[name] = (estimator, X_test, y_test, path)
+        return self[name]
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory):
+    return Cases(tmp_path_factory.mktemp("reports"))
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,7 @@ class TestAccessibility:
 
 
 class TestBrowser:
-    @pytest.mark.parametrize("name", slow_but(["deep", "four classes"], CASES))  # other tests open the other cases
+    @pytest.mark.parametrize("name", slow_but(["four classes"], CASES))  # other tests open the other cases
     def test_every_plot_is_drawn_without_a_fault(self, browser, cases, name):
         page, wrong = opened(browser, cases[name][3])
         assert wrong == []

@@ -254,8 +254,8 @@ def alone():
             event_fn=lambda t, y, threshold=threshold: y[0] - threshold * torch.cos(0.1 * t),
             t1=9.0,
             order=ORDERS[sample],
-            rtol=1e-10,
-            atol=1e-12,
+            rtol=1e-9,
+            atol=1e-11,
         )
         gradients = torch.autograd.grad(time + end[0] + 1e-6 * end[1], leaves)
         found.append((time.detach(), end.detach(), gradients))

@@ -1,6 +1,7 @@
 """What one pass over a streamed table finds is what the table in memory says."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from fracdnn.tabular.streaming import TableStream
 from fracdnn.training import Standardization
 from fracdnn.training.samples import chunks
 from tests.columns.learning import inputs_of, learned_from
+from tests.slow import slow_but
 from tests.tabular.tables import mixed, write, write_parts
 
 
@@ -61,14 +63,10 @@ def assert_as_in_memory(source, table, target="y", **options):
 
 @pytest.mark.parametrize(
     ("ending", "n_parts", "classes"),
-    [
-        ("parquet", 0, True),
-        ("parquet", 3, False),
-        ("csv", 0, False),
-        ("csv", 3, True),
-        ("tsv", 0, True),
-        ("csv.gz", 3, True),
-    ],
+    slow_but(
+        [("parquet", 0, True), ("csv", 0, False), ("csv.gz", 3, True)],
+        product(["parquet", "csv", "tsv", "csv.gz"], [0, 3], [True, False]),
+    ),
 )
 def test_a_stream_says_what_the_table_says(ending, n_parts, classes, tmp_path, small_pieces):
     table = mixed(classes=classes)
