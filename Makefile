@@ -15,7 +15,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(VENV)/bin/fracdnn demo
 
-test: lint types unit
+# Types are checked on one core, beside the tests.
+test: lint
+	$(MAKE) --jobs 2 types unit
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
