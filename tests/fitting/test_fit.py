@@ -241,7 +241,7 @@ def test_a_robust_loss_bears_outliers():
 
 def test_errors_of_a_robust_fit_are_those_of_many_data_sets():
     generator, values, errors = np.random.default_rng(1), [], []
-    for _ in range(60):
+    for _ in range(40):
         noise = generator.standard_t(3, 40)
         result = fracdnn.fit(decay, START, T, 2 * np.exp(-0.7 * T) + 0.05 * noise, loss="huber")
         values.append(result.values["rate"])

@@ -166,7 +166,7 @@ def test_steps_that_are_computed_again(way, n_layers):
     assert calls == [6] * n_layers
 
 
-@pytest.mark.parametrize("history", SUMS)
+@pytest.mark.parametrize("history", slow_but(["compressed"], SUMS))
 def test_the_number_of_threads_changes_nothing(history):
     problem = Problem(0.5, 70, size=10_007)
     plan, before, found = problem.plan(history, learned=False), torch.get_num_threads(), []

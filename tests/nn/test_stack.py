@@ -686,7 +686,7 @@ def test_a_layer_may_return_a_sparse_tensor(n):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("n", [4, 4000])
+@pytest.mark.parametrize("n", [4, pytest.param(4000, marks=pytest.mark.slow)])
 def test_a_traced_stack_computes_with_what_it_is_given(n):
     module = FractionalStack(dense(n_layers=20), order=0.5)
     with torch.no_grad():
@@ -753,8 +753,17 @@ def test_hooks_on_states_change_what_goes_back(compress):
         torch.testing.assert_close(one, two, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize(("n_layers", "dtype"), [(100, torch.bfloat16), (400, torch.bfloat16), (100, torch.float16)])
-@pytest.mark.parametrize("order", [0.9, 0.5])
+@pytest.mark.parametrize(
+    ("n_layers", "dtype", "order"),
+    slow_but(
+        [(100, torch.bfloat16, 0.9), (400, torch.bfloat16, 0.5), (100, torch.float16, 0.5)],
+        [
+            (*kind, order)
+            for kind in ((100, torch.bfloat16), (400, torch.bfloat16), (100, torch.float16))
+            for order in (0.9, 0.5)
+        ],
+    ),
+)
 def test_half_precision_is_as_good_as_at_order_one(order, n_layers, dtype):
     """State and gradient against double precision: never worse than the residual network of the same layers."""
 

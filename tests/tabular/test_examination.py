@@ -17,7 +17,7 @@ from fracdnn.tabular.streaming import TableStream
 from fracdnn.training import Standardization
 from fracdnn.training.samples import chunks
 from tests.columns.learning import inputs_of, learned_from
-from tests.slow import slow_but
+from tests.slow import each_once, slow_but
 from tests.tabular.tables import mixed, write, write_parts
 
 
@@ -258,8 +258,7 @@ def test_a_target_of_many_values_with_text_at_its_end_is_no_regression(tmp_path,
         examine(TableStream.of(str(tmp_path / "text.csv")), "y")
 
 
-@pytest.mark.parametrize("task", ["auto", "regression"])
-@pytest.mark.parametrize("rows", [300, 12_000])
+@pytest.mark.parametrize(("rows", "task"), each_once([300, 12_000], ["auto", "regression"]))
 def test_a_target_must_be_clear_about_its_commas(rows, task, tmp_path, small_pieces):
     cells = [f"{k // 900 + 1},{k % 900 + 100}" for k in range(rows)]
     path = tmp_path / "t.csv"

@@ -64,7 +64,7 @@ def test_the_rule_in_memory():
     assert found["rownames"] == "it is an id, by its name and its different values; --keep 'rownames' uses it"
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
 def test_the_rule_is_the_same_in_a_stream(ending, tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "PART_BYTES", 8000)
     path = write(table(), tmp_path / f"t.{ending}")
