@@ -26,6 +26,8 @@ lint: $(READY)
 types: $(READY)
 	$(VENV)/bin/mypy
 
+# Half as many processes again as there are cores, since tests wait for what they start.
+unit: export PYTEST_XDIST_AUTO_NUM_WORKERS := $(shell $(PYTHON) -c 'import os; print((3 * os.cpu_count() + 1) // 2)')
 unit: $(READY) chromium
 	OMP_NUM_THREADS=1 $(VENV)/bin/pytest --numprocesses auto --dist worksteal --ignore tests/studies
 

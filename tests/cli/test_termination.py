@@ -71,7 +71,7 @@ def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp
 
     In a job in the background, which Ctrl-C does not reach, too; no line of metrics is lost.
     """
-    command = ["train", place / "t.csv", "--target", "y", "--max-iter", "150", "--n-members", "1"]
+    command = ["train", place / "t.csv", "--target", "y", "--max-iter", "80", "--n-members", "1"]
     command += ["--checkpoint-every", "7", "--no-early-stopping", "--run"]
     shown = ["predict", "run/model.fracdnn", place / "t.csv"]
     assert run(*command, "run", "--quiet", cwd=place).returncode == 0
@@ -92,9 +92,9 @@ def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp
     assert f"--resume continues after iteration {last}: run/model.ckpt" in done.stderr
     assert run(*shown, cwd=tmp_path).stdout == whole
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [each["step"] for each in metrics] == list(range(1, 151))
+    assert [each["step"] for each in metrics] == list(range(1, 81))
     assert all(each["loss"] > 0 and each["rows_per_second"] > 0 and each["held_out_loss"] is None for each in metrics)
-    assert re.search(r"fracdnn: iteration 150 of 150: loss \S+, \S+ rows/s, last checkpoint 14\d\n", done.stderr)
+    assert re.search(r"fracdnn: iteration 80 of 80: loss \S+, \S+ rows/s, last checkpoint 7\d\n", done.stderr)
 
 
 @pytest.mark.slow  # SIGINT on a rank is in `test_ranks.py`, a launcher that is gone below
