@@ -20,6 +20,7 @@ from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_parts, read_table
 from fracdnn.training import shown_progress
 from tests.cli.commands import run
+from tests.slow import slow_but
 
 OPTIONAL = [module for modules in EXTRAS.values() for module in modules]
 # torch itself needs jinja2.
@@ -70,7 +71,7 @@ DOORS = [
 ]
 
 
-@pytest.mark.parametrize(("module", "extra", "code"), DOORS)
+@pytest.mark.parametrize(("module", "extra", "code"), slow_but((DOORS[1], DOORS[3], DOORS[5]), DOORS))
 def test_a_room_names_the_extra_it_needs(module, extra, code):
     done = without([module], code)
     assert done.returncode == 1
@@ -141,13 +142,16 @@ TRAIN = ["train", "t.csv", "--target", "y", "--out", "m.fracdnn"]
 
 @pytest.mark.parametrize(
     ("module", "arguments"),
-    [
-        ("typer", ["--help"]),
-        ("typer", ["demo"]),
-        ("sklearn", TRAIN),
-        ("sklearn", ["info", "m.fracdnn"]),
-        ("plotly", ["report", "m.fracdnn"]),
-    ],
+    slow_but(
+        [("typer", ["demo"]), ("sklearn", TRAIN), ("plotly", ["report", "m.fracdnn"])],
+        [
+            ("typer", ["--help"]),
+            ("typer", ["demo"]),
+            ("sklearn", TRAIN),
+            ("sklearn", ["info", "m.fracdnn"]),
+            ("plotly", ["report", "m.fracdnn"]),
+        ],
+    ),
 )
 def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_path):
     for name in ("t.csv", "m.fracdnn"):  # whether there is one is asked first

@@ -1,5 +1,6 @@
 """What users hand in and expect back: tables, tensors, parts of the data, bars, checkpoints, bad data."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -394,7 +395,9 @@ interrupted(solver="lbfgs", max_iter=100000, tol=0.0, checkpoint_path="interrupt
 def disturbed(tmp_path_factory):
     """Fits in processes of their own, forked from one that imports everything once: their folder, and what they say."""
     place = tmp_path_factory.mktemp("disturbed")
-    told = subprocess.run([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True, cwd=place).stdout
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # what is forked would wait for its parent's threads
+    command = [sys.executable, "-c", SCRIPT]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=place, env=environment).stdout
     return place, told.splitlines()
 
 
