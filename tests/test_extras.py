@@ -20,7 +20,6 @@ from fracdnn.tabular import TableModel
 from fracdnn.tabular.reading import read_parts, read_table
 from fracdnn.training import shown_progress
 from tests.cli.commands import run
-from tests.slow import slow_but
 
 OPTIONAL = [module for modules in EXTRAS.values() for module in modules]
 # torch itself needs jinja2.
@@ -62,16 +61,18 @@ def line(module, extra):
 
 
 DOORS = [
-    ("sklearn", "estimators", "import fracdnn; fracdnn.FractionalClassifier"),
+    pytest.param("sklearn", "estimators", "import fracdnn; fracdnn.FractionalClassifier", marks=pytest.mark.slow),
     ("sklearn", "estimators", "import fracdnn; fracdnn.load"),
-    ("sklearn", "estimators", "from fracdnn.estimators.estimator import FractionalEstimator"),
+    pytest.param(
+        "sklearn", "estimators", "from fracdnn.estimators.estimator import FractionalEstimator", marks=pytest.mark.slow
+    ),
     ("jinja2", "report", "import fracdnn.report.html"),
-    ("matplotlib", "report", "import fracdnn.report.figures"),
+    pytest.param("matplotlib", "report", "import fracdnn.report.figures", marks=pytest.mark.slow),
     ("plotly", "report", "import fracdnn.report.html"),
 ]
 
 
-@pytest.mark.parametrize(("module", "extra", "code"), slow_but((DOORS[1], DOORS[3], DOORS[5]), DOORS))
+@pytest.mark.parametrize(("module", "extra", "code"), DOORS)
 def test_a_room_names_the_extra_it_needs(module, extra, code):
     done = without([module], code)
     assert done.returncode == 1
@@ -142,16 +143,13 @@ TRAIN = ["train", "t.csv", "--target", "y", "--out", "m.fracdnn"]
 
 @pytest.mark.parametrize(
     ("module", "arguments"),
-    slow_but(
-        [("typer", ["demo"]), ("sklearn", TRAIN), ("plotly", ["report", "m.fracdnn"])],
-        [
-            ("typer", ["--help"]),
-            ("typer", ["demo"]),
-            ("sklearn", TRAIN),
-            ("sklearn", ["info", "m.fracdnn"]),
-            ("plotly", ["report", "m.fracdnn"]),
-        ],
-    ),
+    [
+        pytest.param("typer", ["--help"], marks=pytest.mark.slow),
+        ("typer", ["demo"]),
+        ("sklearn", TRAIN),
+        pytest.param("sklearn", ["info", "m.fracdnn"], marks=pytest.mark.slow),
+        ("plotly", ["report", "m.fracdnn"]),
+    ],
 )
 def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_path):
     for name in ("t.csv", "m.fracdnn"):  # whether there is one is asked first

@@ -19,7 +19,7 @@ from tests.campaign.hard.verdict import check, outcome, problem_of
 from tests.references import mittag_leffler
 from tests.slow import slow_but
 
-PARTS, CASES_OF_A_PART = budget.cases(25, 20), budget.cases(1, 120)
+PARTS, CASES_OF_A_PART = budget.cases(36, 20), budget.cases(1, 120)
 # Of references that are not sure: a campaign that skips has found nothing.
 LARGEST_SHARE_SKIPPED = 0.05
 

@@ -15,7 +15,7 @@ from fracdnn.exceptions import FracdnnError
 from fracdnn.memory import reference
 from fracdnn.nn import FractionalStack, Memory, WithoutSkip, parameter_groups
 from tests.nn.problems import Seen
-from tests.slow import slow_but
+from tests.slow import each_once, slow_but
 
 SETTINGS = {
     "fixed": {"order": 0.5},
@@ -754,18 +754,12 @@ def test_hooks_on_states_change_what_goes_back(compress):
 
 
 @pytest.mark.parametrize(
-    ("n_layers", "dtype", "order"),
-    slow_but(
-        [(100, torch.bfloat16, 0.9), (400, torch.bfloat16, 0.5), (100, torch.float16, 0.5)],
-        [
-            (*kind, order)
-            for kind in ((100, torch.bfloat16), (400, torch.bfloat16), (100, torch.float16))
-            for order in (0.9, 0.5)
-        ],
-    ),
+    ("depth_and_dtype", "order"),
+    each_once([(100, torch.bfloat16), (400, torch.bfloat16), (100, torch.float16)], [0.9, 0.5]),
 )
-def test_half_precision_is_as_good_as_at_order_one(order, n_layers, dtype):
+def test_half_precision_is_as_good_as_at_order_one(depth_and_dtype, order):
     """State and gradient against double precision: never worse than the residual network of the same layers."""
+    n_layers, dtype = depth_and_dtype
 
     def errors(order):
         layers = dense(8, n_layers)

@@ -19,23 +19,20 @@ ENGINE = "triton"
 made = partial(gpu_cases.made, ENGINE)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "options", "dtype"),
-    [
-        pytest.param(*case, dtype, marks=() if dtype is chosen else pytest.mark.slow)
-        for *case, chosen in (
-            ((6, 3, 1), {}, torch.float64),
-            ((1, 1, 2), {"bias": False}, torch.float32),
-            ((33, 2, 6), {"activation": "relu", "bias": "scalar", "order": 0.9}, torch.float64),
-            ((17, 3, 9), {"width": 20, "activate_input": True}, torch.float32),
-            ((5, 4, 3), {"order": 1.0}, torch.float64),
-            ((5, 3, 4), {"width": 64, "order": [0.3, 0.5, 0.7, 0.9]}, torch.float32),
-            ((5, 3, 4), {"step_size": [0.1, 0.2, 0.3, 0.4]}, torch.float64),
-        )
-        for dtype in (torch.float64, torch.float32)
-    ],
-)
-def test_values_and_all_gradients_agree_with_operations(sizes, options, dtype):
+SHAPES = [
+    ((6, 3, 1), {}),
+    ((1, 1, 2), {"bias": False}),
+    ((33, 2, 6), {"activation": "relu", "bias": "scalar", "order": 0.9}),
+    ((17, 3, 9), {"width": 20, "activate_input": True}),
+    ((5, 4, 3), {"order": 1.0}),
+    ((5, 3, 4), {"width": 64, "order": [0.3, 0.5, 0.7, 0.9]}),
+    ((5, 3, 4), {"step_size": [0.1, 0.2, 0.3, 0.4]}),
+]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), each_once(SHAPES, [torch.float64, torch.float32]))
+def test_values_and_all_gradients_agree_with_operations(shape, dtype):
+    sizes, options = shape
     check(*made(*sizes, dtype, **options))
 
 
