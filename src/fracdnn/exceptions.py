@@ -18,13 +18,17 @@ class NotFiniteError(FracdnnError, ArithmeticError):
 
 
 class NotConvergedError(FracdnnError, ArithmeticError):
-    """An iteration or the choice of steps did not converge, or steps are too long to be stable."""
+    """An iteration or the choice of steps did not converge."""
 
     reached = 0.0  # the time since the start up to which a search for steps came
 
 
 class NoisyFunctionWarning(RuntimeWarning):
     """The values of a differential equation's func scatter more than the tolerances of a solve allow for."""
+
+
+class UnstableStepsWarning(RuntimeWarning):
+    """A solution on a fixed grid grew although func pulls it back: its steps are too long for an explicit method."""
 
 
 class StateChangedError(FracdnnError, RuntimeError):

@@ -5,22 +5,27 @@ states in a straight line: of the method's order, next to the singular begin, to
 (L1), it is linear between them.
 """
 
+import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
 
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
+from fracdnn.exceptions import UnstableStepsWarning
 from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.history import BLOCK
+from fracdnn.solver.problem import time_text
 from fracdnn.solver.segments import repeatable, segment
-from fracdnn.solver.stability import Stability
 from fracdnn.solver.steps import Position, Steps
-from fracdnn.tracing import carries_derivative
+from fracdnn.tracing import being_traced, carries_derivative
 
 # A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
 _GRAPH_TO_CARRY = 12
+# A stable solution may grow a thousandfold, but func then points outward. Explicit methods are stable while a step
+# moves a decaying state by less than about half of itself.
+_GROWTH, _LARGE_STEP = 1e3, 0.25
 
 
 def walked(steps: Steps, elapsed: torch.Tensor | None, *, checkpoint: bool = False) -> torch.Tensor:
@@ -36,7 +41,36 @@ def walked(steps: Steps, elapsed: torch.Tensor | None, *, checkpoint: bool = Fal
         part = blocks[first : first + length]
         position, more = walk.over_again(part, position) if checkpoint else walk.over(part, position)[-1]
         found.extend(more)
+    if not steps.method.implicit:
+        warn_of_growth(steps, position)
     return torch.stack(found).reshape(len(found), *steps.method.problem.value.shape)
+
+
+@torch.no_grad()
+def warn_of_growth(steps: Steps, position: Position) -> None:
+    """Warn if a component grew more than a thousandfold although func, at the last state, points back.
+
+    Looks at values once, at the end of a solve.
+    """
+    problem, grid = steps.method.problem, steps.grid
+    if being_traced():
+        return
+    start, last = problem.value, position.last.state.reshape(problem.value.shape)
+    grown = (last.abs() > _GROWTH * start.abs()) & (start != 0)
+    if not bool(grown.any()):
+        return
+    with torch.random.fork_rng([last.device] if last.is_cuda else []):  # the caller's random numbers stay in order
+        slope = problem.packed_slope(grid.clock[-1], last)
+    powers = grid.elapsed.detach().diff()[-1] ** problem.orders.detach().to(grid.elapsed.device)
+    change = powers.to(slope.dtype)[:, None] * slope
+    if bool((grown & (change * last.sign() < -_LARGE_STEP * last.abs())).any()):
+        warnings.warn(
+            f"the solution has grown more than a thousandfold until t = {time_text(grid.clock[-1])}, while func points "
+            f"back there: the steps of method {steps.method.name!r} are too long to be stable; pass a larger n_steps, "
+            f"method='collocation', or leave out n_steps for steps that the solver chooses",
+            UnstableStepsWarning,
+            stacklevel=5,
+        )
 
 
 class _OutputWalk:
@@ -47,10 +81,6 @@ class _OutputWalk:
         self._problem, self._grid = method.problem, steps.grid
         if elapsed is not None:
             self._find_nodes(elapsed)
-        # Of the implicit methods, one is not stable above order 1.
-        above_1 = method.name == "trapezoidal" and bool((self._problem.orders.detach() > 1.0).any())
-        stable = method.implicit and not above_1
-        self._stability = None if stable else Stability(self._problem, self._grid, method.name)
         learned = map(carries_derivative, (self._problem.orders, self._grid.elapsed, self._grid.clock))
         self._in_segments = not any(learned) and type(self._problem.value) is torch.Tensor
 
@@ -81,8 +111,6 @@ class _OutputWalk:
         for begin, end in blocks:
             nodes, made, after = self.steps.over(begin, end, position)
             states = [position.last.state, *(node.state for node in nodes)]
-            if self._stability is not None:
-                self._stability.see(begin, states[1:])
             self._problem.check_finite(states, self._grid.clock, begin)
             found.extend(self._outputs(position, begin, end, states, made))
             position = after

@@ -41,9 +41,10 @@ class Case:
 class Problem:
     """An equation, its solution at `shares` of the span after 0, and how the solver may answer.
 
-    `answer`: "solve", a refusal is a failure; "may refuse"; "must refuse", numbers are a failure. `noise` is what the
-    solution may be off by since func is rounded, and `bound` the error that is allowed on a fixed grid. `peak`, where
-    given, replaces |u| in the tolerance: of a solution that swings through 0 the amplitude counts.
+    `answer`: "solve", a refusal is a failure; "may refuse"; "must refuse", numbers are a failure; "must warn", silence
+    is one. `noise` is what the solution may be off by since func is rounded, and `bound` the error that is allowed on
+    a fixed grid. `peak`, where given, replaces |u| in the tolerance: of a solution that swings through 0 the amplitude
+    counts.
     """
 
     func: Callable

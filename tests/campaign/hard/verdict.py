@@ -189,6 +189,9 @@ def judged(case, problem, result, calls, told):
     """Numbers against the reference, for each component and time."""
     if problem.answer == "must refuse":
         return Outcome("wrong", np.inf, calls, f"numbers for a problem that has none: {shown(result.states)}")
+    if problem.answer == "must warn":
+        text = "" if told else f"no warning for an explosion: {shown(result.states)}"
+        return Outcome("warned" if told else "wrong", 0.0 if told else np.inf, calls, text)
     if not np.all(np.isfinite(result.states)):
         return Outcome("wrong", np.inf, calls, f"numbers that are not finite: {shown(result.states)}")
     peak = np.abs(problem.exact) if problem.peak is None else problem.peak
