@@ -53,9 +53,9 @@ def measure(way: str, folder: Path, epochs: int, batch_size: int) -> dict:
     """Train in this process; seconds of each epoch after the first, which compiles, and peak memory in MB."""
     from fracdnn import FractionalClassifier
     from fracdnn.estimators.streamed_fit import fit_streamed
-    from fracdnn.tabular.examination import examine
-    from fracdnn.tabular.reading import read_table
-    from fracdnn.tabular.streaming import TableStream
+    from fracdnn.tables.examination import examine
+    from fracdnn.tables.reading import read_table
+    from fracdnn.tables.streaming import TableStream
     from fracdnn.training import adam, run
 
     ends, note = [], run.Run.note

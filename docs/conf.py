@@ -51,7 +51,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|sklearn|collections|typing|pathlib|enum|os)\..*"),
     ("py:class", r"fracdnn\.caputo\.sampled_function\.Samples"),
     ("py:class", r"fracdnn\.fitting\.(profiles\.Profile|fit_result\.SetResult)"),
-    ("py:class", r"fracdnn\.columns\.encoding\.(Encoded|Encoding)"),
+    ("py:class", r"fracdnn\.tables\.encoder\.(Encoded|Encoder)"),
     ("py:class", r"fracdnn\.estimators\.(estimator\.FractionalEstimator|shaping\.Shaping)"),
     ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.(InverseHessian|LimitedMemory))"),
     ("py:class", r"fracdnn\.solver\.interpolation\.SampledInput"),

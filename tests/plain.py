@@ -1,7 +1,7 @@
 """One network on features that are only scaled, trained on all samples: for tests of something else than the recipe."""
 
-from fracdnn.columns.column import Numbers
-from fracdnn.columns.encoding import Encoding
+from fracdnn.tables.column import Numbers
+from fracdnn.tables.encoder import Encoder
 
 PLAIN = {"n_members": 1, "early_stopping": False, "n_bins": 0, "clip": None}
 # The same on the command line.
@@ -10,4 +10,4 @@ PLAIN_OPTIONS = ["--n-members", "1", "--no-early-stopping", "--n-bins", "0", "--
 
 def plain_encoding(*means):
     """Of columns of numbers, none of them missing, which these would fill in."""
-    return Encoding(tuple(Numbers(f"x{j}", float(mean)) for j, mean in enumerate(means)))
+    return Encoder(tuple(Numbers(f"x{j}", float(mean)) for j, mean in enumerate(means)))

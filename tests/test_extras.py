@@ -14,10 +14,10 @@ from sklearn.datasets import load_iris
 import fracdnn
 from fracdnn.container import write_document
 from fracdnn.datasets import perfume
+from fracdnn.estimators.table_model import TableModel
 from fracdnn.exceptions import FracdnnError, MissingExtraError
 from fracdnn.extras import EXTRAS, PACKAGES, require
-from fracdnn.tabular import TableModel
-from fracdnn.tabular.reading import read_parts, read_table
+from fracdnn.tables.reading import read_parts, read_table
 from fracdnn.training import shown_progress
 from tests.cli.commands import run
 

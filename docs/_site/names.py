@@ -12,7 +12,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 import fracdnn
 
 # Folders of the package whose `__all__` is public; what `fracdnn` itself offers is described under that name.
-ROOMS = ("caputo", "datasets", "estimators", "fitting", "memory", "nn", "optim", "solver", "tabular", "training")
+ROOMS = ("caputo", "datasets", "estimators", "fitting", "memory", "nn", "optim", "solver", "tables", "training")
 FRONT = tuple(name for name in fracdnn.__all__ if name not in (*ROOMS, "__version__"))
 
 

@@ -24,10 +24,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from fracdnn import caputo, datasets, fitting, memory, nn, optim, solver, training
-    from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+    from fracdnn.estimators import FractionalClassifier, FractionalRegressor, load
     from fracdnn.fitting import fit
     from fracdnn.solver import fdeint, graded_mesh
-    from fracdnn.tabular import load
 else:
     # Names that live in a room; every other public name is a room itself.
     _HOMES = {
@@ -36,7 +35,7 @@ else:
         "fdeint": "solver",
         "fit": "fitting",
         "graded_mesh": "solver",
-        "load": "tabular",
+        "load": "estimators",
     }
 
     def __getattr__(name: str) -> Any:

@@ -13,9 +13,9 @@ from safetensors.torch import load as tensors_in
 
 import fracdnn
 from fracdnn.container import _sealed
+from fracdnn.estimators.table_model import TableModel
 from fracdnn.exceptions import FileContentError, TableError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.tabular import TableModel
 from fracdnn.training import (
     AdamTraining,
     Checkpoints,

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fracdnn.columns.encoding import Encoding
 from fracdnn.exceptions import FracdnnError, TableError
-from fracdnn.tabular import reading
-from fracdnn.tabular.model import split_target, target_values, task_of
+from fracdnn.tables import reading
+from fracdnn.tables.encoder import Encoder
+from fracdnn.tables.targets import split_target, target_values, task_of
 from tests.campaign.changes import BYTES, drawn, raised, unclear, with_bytes
-from tests.columns.learning import inputs_of, learned_from
+from tests.tables.learning import inputs_of, learned_from
 
 N = 14
 COLUMNS = {
@@ -220,7 +220,7 @@ def _doubts(encoding, notes, features, X):
 
 
 def _differs_after_a_round_trip(encoding, features, X):
-    again = Encoding.of_document(json.loads(json.dumps(encoding.to_document())))
+    again = Encoder.from_state(json.loads(json.dumps(encoding.state())))
     if not np.array_equal(inputs_of(again, features), X):
         return "prepares otherwise after a round trip through a document"
     return None

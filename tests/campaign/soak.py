@@ -23,9 +23,10 @@ import polars as pl
 import torch
 
 import fracdnn
+from fracdnn.estimators.table_model import TableModel
 from fracdnn.nn import FractionalNetwork, FractionalStack
-from fracdnn.tabular.model import TableModel, split_target, target_values, task_of
-from fracdnn.tabular.reading import read_table
+from fracdnn.tables.reading import read_table
+from fracdnn.tables.targets import split_target, target_values, task_of
 
 # What each may grow by in an hour and still count as steady: the allocator's and the interpreter's own restlessness.
 ALLOWED_AN_HOUR = {"rss_mb": 20.0, "tensors": 10.0, "objects": 2000.0, "files": 0.5, "threads": 0.5}

@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris
 
 import fracdnn.cli
 from fracdnn.cli.app import loaded
-from fracdnn.tabular import TableModel
+from fracdnn.estimators.table_model import TableModel
 from tests.cli.commands import run, run_light
 
 HEAVY = {"torch", "numpy", "sklearn", "scipy", "polars", "joblib", "numba"}
@@ -121,7 +121,7 @@ def test_info_says_without_heavy_imports_what_the_model_is(kind, tmp_path):
     document = json.loads(without_heavy_imports(["info", "m.fracdnn", "--json"], heavy, tmp_path).stdout)
     assert (document["estimator"], document["target"], document["members"]) == (kind.__name__, "species", 2)
     assert document["network"] == {**fitted.network_.options, "order": fitted.order_}
-    assert document["columns"] == fitted.encoding_.to_document()
+    assert document["columns"] == fitted.encoding_.state()
     assert document["classes"] == (y.unique().tolist() if kind is fracdnn.FractionalClassifier else None)
     assert document["temperature"] == fitted.temperature_
     history = {"iterations": fitted.n_iter_, "loss": fitted.loss_, "status": fitted.history_.status}

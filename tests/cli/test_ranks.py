@@ -17,7 +17,7 @@ from torch.distributed.run import parse_args as torchrun_options
 import fracdnn
 from tests.cli.commands import run, run_ranks
 from tests.plain import PLAIN_OPTIONS
-from tests.tabular.tables import mixed, write, write_parts
+from tests.tables.tables import mixed, write, write_parts
 
 SMALL = ["--width", "8", "--max-iter", "20", "--dtype", "float64", *PLAIN_OPTIONS]
 

@@ -13,7 +13,7 @@ import fracdnn
 from fracdnn.cli import ranks, train
 from tests.cli.commands import run, run_program
 from tests.plain import PLAIN_OPTIONS
-from tests.tabular.tables import mixed, write, write_parts
+from tests.tables.tables import mixed, write, write_parts
 
 SMALL = ["--width", "8", "--max-iter", "20", *PLAIN_OPTIONS]
 
@@ -160,8 +160,8 @@ from pathlib import Path
 
 from fracdnn import FractionalClassifier
 from fracdnn.estimators.streamed_fit import fit_streamed
-from fracdnn.tabular.examination import examine
-from fracdnn.tabular.streaming import TableStream
+from fracdnn.tables.examination import examine
+from fracdnn.tables.streaming import TableStream
 from fracdnn.training import samples
 
 samples.WINDOW_BYTES = 1_000_000

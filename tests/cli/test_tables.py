@@ -20,10 +20,10 @@ from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import fracdnn
 from fracdnn.estimators.reliability import Reliability
+from fracdnn.estimators.table_model import TableModel
 from fracdnn.report.texts import number
-from fracdnn.tabular import TableModel
-from fracdnn.tabular.reading import read_table
-from fracdnn.tabular.suspicions import is_like_a_price
+from fracdnn.tables.reading import read_table
+from fracdnn.tables.suspicions import is_like_a_price
 from tests.cli.commands import run
 from tests.datasets.test_datasets import PERFUME, needs_perfume
 from tests.plain import PLAIN_OPTIONS
@@ -623,7 +623,7 @@ def test_a_large_table_is_read_in_parts(folder):
 
 
 def test_cells_with_line_ends_do_not_cut_rows(tmp_path):
-    from fracdnn.tabular import reading
+    from fracdnn.tables import reading
 
     cells = [f'"line {k}\nand ""more"", of it"' for k in range(500)]
     (tmp_path / "t.csv").write_text(

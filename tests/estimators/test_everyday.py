@@ -19,11 +19,11 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fracdnn.columns.encoding import Encoded
 from fracdnn.container import read_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.streamed_fit import fit_streamed
 from fracdnn.exceptions import FileContentError
+from fracdnn.tables.encoder import Encoded
 from fracdnn.training import Standardization
 from tests.plain import PLAIN, plain_encoding
 from tests.training.pieces import Pieces

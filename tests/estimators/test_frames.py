@@ -15,11 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fracdnn
-from fracdnn.columns.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Dates, Numbers, Unused
-from fracdnn.columns.encoding import Encoded
 from fracdnn.container import read_document, write_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.exceptions import FileContentError, InvalidArgumentError, InvalidTypeError, TableError
+from fracdnn.tables.column import MOST_CATEGORIES, MOST_FREQUENT, Categories, Dates, Numbers, Unused
+from fracdnn.tables.encoder import Encoded
 from tests.plain import PLAIN, plain_encoding
 
 KINDS = [FractionalClassifier, FractionalRegressor]
@@ -355,7 +355,7 @@ def test_class_weights_do_not_change_what_columns_are():
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_encoded_already_is_taken_in_place_of_the_table(kind):
     estimator = small(kind).fit(TABLE, y)
-    encoded = Encoded(estimator.encoding_(pl.DataFrame(COLUMNS)), estimator.encoding_)
+    encoded = Encoded(estimator.encoding_.transform(pl.DataFrame(COLUMNS)), estimator.encoding_)
     again = small(kind).fit(encoded, y)
     assert again.encoding_ == estimator.encoding_
     assert again.feature_names_in_.tolist() == list(COLUMNS)
@@ -460,7 +460,7 @@ def test_export_is_for_numbers(tmp_path):
 def test_plain_numbers_are_not_touched():
     X = np.random.default_rng(0).normal(size=(20, 3))
     encoding = plain_encoding(0.0, 0.0, 0.0)
-    assert encoding(X) is X
+    assert encoding.transform(X) is X
 
 
 @pytest.mark.parametrize("text", [False, True], ids=["numbers", "with text"])

@@ -8,10 +8,10 @@ from sklearn.inspection import permutation_importance
 from sklearn.metrics import log_loss, r2_score
 
 from fracdnn import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.table_model import TableModel
 from fracdnn.report.importance import REPEATS, Importances, measured
 from fracdnn.report.importance import importance_plot as drawn
 from fracdnn.report.subject import subject_of
-from fracdnn.tabular.model import TableModel
 
 
 def importance_plot(subject):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fracdnn.columns.words import count
 from fracdnn.report.texts import is_number, number, share
+from fracdnn.tables.words import count
 
 
 @pytest.mark.parametrize(

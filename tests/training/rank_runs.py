@@ -120,7 +120,7 @@ def framed(rank, count):
     found = {}
     for estimator in (FractionalClassifier(**options), FractionalRegressor(**options)):
         estimator.fit(mine, y, weight)
-        encoding = estimator.encoding_.to_document(), estimator.encoding_.feature_names
+        encoding = estimator.encoding_.state(), estimator.encoding_.feature_names
         found[type(estimator).__name__] = encoding, (parameters(estimator.network_), estimator.history_.to_dict())
     return found
 

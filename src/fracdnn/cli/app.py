@@ -15,11 +15,11 @@ from typer.core import TyperCommand
 from fracdnn.cli import options
 from fracdnn.cli.messages import fail, guarded, mute, say
 from fracdnn.cli.places import MODEL, Places, check_model, check_predictions, check_writable
-from fracdnn.columns.words import check_columns, check_target_name
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import missing
 from fracdnn.kernels.interrupts import interrupt_afterwards
-from fracdnn.tabular.reading import check_sheet, check_there, files_of, read_parts
+from fracdnn.tables.reading import check_sheet, check_there, files_of, read_parts
+from fracdnn.tables.words import check_columns, check_target_name
 
 app = typer.Typer(
     name="fracdnn",

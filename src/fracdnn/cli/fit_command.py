@@ -17,7 +17,7 @@ from fracdnn.extras import require
 from fracdnn.files import write_whole
 from fracdnn.fitting import Body, Circuit, FitResult, fit
 from fracdnn.fitting.named_models import MODELS
-from fracdnn.tabular.reading import read_table
+from fracdnn.tables.reading import read_table
 
 
 def run_fit(

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import entropy
 
-from fracdnn.columns.summaries import Moments, Sums
 from fracdnn.estimators.reliability import Reliability
-from fracdnn.tabular.ids import row_hashes
-from fracdnn.tabular.model import TableModel
+from fracdnn.estimators.table_model import TableModel
+from fracdnn.tables.ids import row_hashes
+from fracdnn.tables.summaries import Moments, Sums
 
 # Hashes of rows learned from that a model's file holds: the smallest ones, which are as good as drawn at random.
 _MOST_HASHES = 4096

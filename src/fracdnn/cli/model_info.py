@@ -7,12 +7,12 @@ from typing import Any
 import typer
 
 from fracdnn.cli.messages import fail, show_table, tell_facts
-from fracdnn.columns.column import Categories, Column, Dates, Numbers, from_document
-from fracdnn.columns.words import listed
 from fracdnn.container import checked, read_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.extras import require
-from fracdnn.tabular.reading import ENDINGS
+from fracdnn.tables.column import Categories, Column, Dates, Numbers, from_document
+from fracdnn.tables.reading import ENDINGS
+from fracdnn.tables.words import listed
 
 
 def read_model(path: Path) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def info(path: Path, *, as_json: bool) -> None:
         if network["learn_order"]:  # the mean of all members, which the training told
             order = (details.get("summary") or {}).get("order")
         if order is None:
-            from fracdnn.tabular import load
+            from fracdnn.estimators.table_model import load
 
             order = load(path).estimator.order_
         document = {

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from fracdnn.cli.messages import fail
-from fracdnn.columns.words import nearest
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.kernels.interrupts import interrupt_afterwards
 from fracdnn.parameters import (
@@ -28,7 +27,8 @@ from fracdnn.parameters import (
     parameter,
     with_parameters,
 )
-from fracdnn.tabular.reading import checked_encoding
+from fracdnn.tables.reading import checked_encoding
+from fracdnn.tables.words import nearest
 
 ENCODING = "utf-8"
 # Seconds to wait for another process.

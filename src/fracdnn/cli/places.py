@@ -7,7 +7,7 @@ from stat import S_ISREG
 from typing import Any
 
 from fracdnn.cli.messages import fail
-from fracdnn.tabular.reading import files_of
+from fracdnn.tables.reading import files_of
 
 MODEL, HELD_OUT, LOCK, METRICS = "model.fracdnn", "held-out.csv", "train.lock", "metrics.jsonl"
 OUT_ENDINGS = (".csv", ".tsv", ".parquet")

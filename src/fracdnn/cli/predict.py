@@ -16,17 +16,17 @@ from fracdnn.cli.messages import fail, say, show_table, tell_facts, written
 from fracdnn.cli.metrics import ClassScores, Scores, by_class, rows_seen, scores_of
 from fracdnn.cli.options import ENCODING
 from fracdnn.cli.places import HELD_OUT, MODEL, check_output
-from fracdnn.columns.cells import Strays
-from fracdnn.columns.encoding import Encoded
-from fracdnn.columns.late import pl
-from fracdnn.columns.words import check_columns, check_target_name, count
+from fracdnn.estimators.table_model import TableModel, load, true_answers
 from fracdnn.exceptions import TableError
 from fracdnn.files import os_error, write_whole
 from fracdnn.report.texts import SCORES, number
-from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.model import no_values, split_target, target_column, true_answers
-from fracdnn.tabular.reading import read_parts, read_table
-from fracdnn.tabular.suspicions import LEAST_SEEN
+from fracdnn.tables.cells import Strays
+from fracdnn.tables.encoder import Encoded
+from fracdnn.tables.late import pl
+from fracdnn.tables.reading import read_parts, read_table
+from fracdnn.tables.suspicions import LEAST_SEEN
+from fracdnn.tables.targets import no_values, split_target, target_column
+from fracdnn.tables.words import check_columns, check_target_name, count
 
 # A table, its encoding and its sheet.
 Source = tuple[str, str, str | None]

@@ -20,16 +20,16 @@ import typer
 from fracdnn.cli.messages import fail, say, tell_facts, written
 from fracdnn.cli.options import Settings
 from fracdnn.cli.places import HELD_OUT, LOCK, Places, place_for
-from fracdnn.columns.cells import has_no_text
-from fracdnn.columns.late import pl
-from fracdnn.columns.words import listed
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators.table_model import TableModel, load
 from fracdnn.exceptions import FileContentError
 from fracdnn.files import write_whole
 from fracdnn.parameters import LOCAL_PARAMETERS
 from fracdnn.report.texts import SCORES, number
-from fracdnn.tabular import TableModel, load
-from fracdnn.tabular.reading import files_of as files_of_table
+from fracdnn.tables.cells import has_no_text
+from fracdnn.tables.late import pl
+from fracdnn.tables.reading import files_of as files_of_table
+from fracdnn.tables.words import listed
 from fracdnn.training import together
 from fracdnn.training.checkpoints import Checkpoints, newest, previous_of
 

@@ -23,33 +23,26 @@ from fracdnn.cli.ranks import free_memory, process_group
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
-from fracdnn.columns.column import Unused
-from fracdnn.columns.encoding import (
-    HEADINGS,
-    Encoded,
-    Encoding,
-    as_lines,
-    describe_columns,
-    shared,
-    summary_of,
-    with_inputs,
-)
-from fracdnn.columns.frames import with_categories
-from fracdnn.columns.late import pl
-from fracdnn.columns.summaries import Tree
-from fracdnn.columns.words import alike, check_columns, count, listed, quoted
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
+from fracdnn.estimators.streamed_fit import fit_streamed
+from fracdnn.estimators.table_model import TableModel, true_answers
+from fracdnn.exceptions import TableError
 from fracdnn.report.subject import subject_of
 from fracdnn.report.trust import headline
-from fracdnn.tabular.examination import Division, ExaminedTable, Findings, examine, holds_out
-from fracdnn.tabular.ids import Numbering, without_ids
-from fracdnn.tabular.model import TableModel, split_target, target_column, true_answers
-from fracdnn.tabular.reading import files_of as files_of_table
-from fracdnn.tabular.reading import read_table, sheets_of
-from fracdnn.tabular.streaming import TableStream, memory_for
-from fracdnn.tabular.suspicions import is_like_a_price, missing_codes, repeated_rows, telling_columns
-from fracdnn.tabular.targets import TargetSummary, check_every_class
+from fracdnn.tables import encoder, read
+from fracdnn.tables.column import Unused
+from fracdnn.tables.encoder import Encoded, Encoder, as_lines, shared, summary_of, with_inputs
+from fracdnn.tables.examination import Division, ExaminedTable, Findings, examine, holds_out
+from fracdnn.tables.frames import with_categories
+from fracdnn.tables.ids import Numbering, without_ids
+from fracdnn.tables.late import pl
+from fracdnn.tables.reading import files_of as files_of_table
+from fracdnn.tables.streaming import TableStream, memory_for
+from fracdnn.tables.summaries import Tree
+from fracdnn.tables.suspicions import is_like_a_price, missing_codes, repeated_rows, telling_columns
+from fracdnn.tables.targets import TargetSummary, check_every_class, split_target, target_column
+from fracdnn.tables.words import alike, check_columns, count, listed, quoted
 from fracdnn.training import together
 from fracdnn.training.progress import metrics_to
 from fracdnn.version import versions
@@ -182,7 +175,7 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
         trials, search_cut_short = search(estimator, *table.rows["training"], fixed=fixed, jobs=settings.jobs)
         estimator.set_params(**trials[0].setting)
     with metrics_to(run and run / METRICS):
-        _fit(estimator, lambda: table.fit(estimator), n_learned, table.encoding)
+        _fit(estimator, lambda: _fit_table(estimator, table), n_learned, table.encoding)
     dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
     details = {"left_out": dropped | table.every.left_out, "columns": columns, "decimal": target.decimal}
     details["suspicions"] = suspicions
@@ -214,9 +207,10 @@ def _then(estimator: Any) -> str:
 
 @together.joint("reading and preparing the table")
 def _whole_table(source: str, settings: Settings) -> _WholeTable:
-    whole, asked = read_table(source, settings.encoding, settings.sheet), (*settings.keep, *settings.categorical)
-    if settings.sheet is None and source.lower().endswith(".xlsx") and len(sheets := sheets_of(source)) > 1:
-        say(f"reading the sheet {quoted(sheets[0])} of {listed(sheets)}; --sheet NAME reads another")
+    whole, file = read(source, encoding=settings.encoding, sheet=settings.sheet)
+    for note in file.notes() if settings.sheet is None else ():
+        say(note)
+    asked = (*settings.keep, *settings.categorical)
     check_columns((*settings.drop, *asked), whole.columns)
     rest, values, places = split_target(whole.drop(settings.drop), settings.target)
     about_target = TargetSummary.of(values, np.ones(len(values), dtype=bool), most_labels=len(values))
@@ -227,9 +221,10 @@ def _whole_table(source: str, settings: Settings) -> _WholeTable:
         target = replace(target, counts=np.unique(y[train_rows], return_counts=True)[1])
     summary = summary_of(features, np.isin(np.arange(len(y)), train_rows).astype(float))
     numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
-    encoding = with_inputs(without_ids(summary.encoding(features.schema, settings.decimal), numberings))
+    columns = summary.encoding(features.schema, settings.decimal).columns
+    encoding = with_inputs(Encoder(without_ids(columns, numberings)))
     used = encoding.used()
-    X = Encoded(used(features.select(used.names), lambda row: f"row {places[row] + 1}"), used)
+    X = Encoded(used.transform(features.select(used.names), lambda row: f"row {places[row] + 1}"), used)
     return _WholeTable(
         target=target,
         summary=summary,
@@ -300,8 +295,8 @@ def _summary(
 def _say_columns(table: Findings, remarks: list[str], settings: Settings) -> list[dict[str, str]]:
     """What was understood of the table, with the columns that the user leaves out, and notes on it."""
     dropped = ((name, Unused.kind, "", "", "it was dropped (--drop)") for name in settings.drop)
-    columns = describe_columns(table.summary, table.every)
-    columns += [dict(zip(HEADINGS, cells, strict=True)) for cells in dropped]
+    columns = encoder.describe_columns(table.summary, table.every)
+    columns += [dict(zip(encoder.HEADINGS, cells, strict=True)) for cells in dropped]
     lines = "\n".join(["how each column is used:", *as_lines(columns)])
     for text in (lines, *table.summary.notes(table.every), *remarks):
         say(text)
@@ -340,7 +335,20 @@ def _estimator(task: str, settings: Settings, run: Path | None, n_rows: int, n_f
     return estimator
 
 
-def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoding) -> None:
+def _fit_table(estimator: Any, table: Any) -> None:
+    """Fit to a table in memory, or to the rows of a streamed one."""
+    if isinstance(table, _WholeTable):
+        table.fit(estimator)
+        return
+    samples, target = table.samples("training"), table.target
+    validation = table.samples("validation") if table.n_rows("validation") else None
+    if validation is None and holds_out(estimator.early_stopping):
+        raise TableError("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
+    given: dict[str, Any] = {"classes": target.classes, "counts": target.counts, "target_scale": target.scale}
+    fit_streamed(estimator, samples, table.standardization, table.encoding, validation=validation, **given)
+
+
+def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoder) -> None:
     """Fit, and tell of it; warnings in one line each, but for that of the user's own interrupt."""
     shared = "" if together.is_alone() else f", shared among {together.count()} processes"
     columns, features = count(len(encoding.columns), "column"), count(len(encoding.feature_names), "feature")

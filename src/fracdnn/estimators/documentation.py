@@ -21,7 +21,7 @@ FITTED = {
     "temperature_": ("float | None", "Divides a classifier's logits; None without `calibrate` or held-out samples."),
     "calibration_": ("Calibration | None", "How far off members were on held-out samples; None without such samples."),
     "order_": ("float", "The order of the networks as it was given, or the mean of those they learned."),
-    "encoding_": ("Encoding", "How columns become inputs of the network; `feature_names` are the names of these."),
+    "encoding_": ("Encoder", "How columns become inputs of the network; `feature_names` are the names of these."),
     "standardization_": ("Standardization", "Mean and scale of each input."),
     "shaping_": ("Shaping", "How scaled inputs are clipped, and the bins beside them."),
     "history_": ("History", "A record for each epoch or iteration; `status` says why the training ended."),

@@ -15,8 +15,6 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from fracdnn.columns.encoding import Encoded, Encoding, learn, row_from_0
-from fracdnn.columns.frames import as_table
 from fracdnn.container import checked, read_document, write_document
 from fracdnn.estimators.calibration import Calibration
 from fracdnn.estimators.export import mean_of, write_program
@@ -24,6 +22,8 @@ from fracdnn.estimators.fitting import Fitting, as_tensor, heaviest
 from fracdnn.estimators.model_file import network_document, network_of, parameters_document, parameters_of
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
+from fracdnn.tables.encoder import Encoded, Encoder, learn, row_from_0
+from fracdnn.tables.frames import as_table
 from fracdnn.training import History, Objective, Standardization, together
 from fracdnn.version import versions
 
@@ -34,7 +34,7 @@ ROWS_AT_A_TIME = 16_384
 class FractionalEstimator(Fitting):
     """A `FractionalNetwork` on standardized features, trained from a table; see the subclasses."""
 
-    encoding_: Encoding
+    encoding_: Encoder
     n_features_in_: int
     feature_names_in_: np.ndarray
 
@@ -117,7 +117,7 @@ class FractionalEstimator(Fitting):
             "calibration": None if self.calibration_ is None else vars(self.calibration_),
             "standardization": vars(self.standardization_),
             "shaping": vars(self.shaping_),
-            "encoding": self.encoding_.to_document(),
+            "encoding": self.encoding_.state(),
             "features": self._features(),
             "history": self.history_.to_dict(),
             "loss": self.loss_,
@@ -132,7 +132,7 @@ class FractionalEstimator(Fitting):
         estimator._check_parameters()
         networks = [network_of(each) for each in (document["network"], *document["members"])]
         estimator.members_ = [network.to(estimator._device()) for network in networks]
-        encoding = Encoding.of_document(document["encoding"])
+        encoding = Encoder.from_state(document["encoding"])
         estimator._take_encoding(encoding, named=document["features"]["names"] is not None)
         n_inputs, n_features = len(encoding.feature_names), networks[0].architecture.n_features
         estimator.standardization_ = Standardization.of_document(document["standardization"], n_inputs)
@@ -224,7 +224,7 @@ class FractionalEstimator(Fitting):
         names = getattr(self, "feature_names_in_", None)
         return {"n": self.n_features_in_, "names": None if names is None else [str(name) for name in names]}
 
-    def _take_encoding(self, encoding: Encoding, *, named: bool = True) -> None:
+    def _take_encoding(self, encoding: Encoder, *, named: bool = True) -> None:
         """Features are what this makes of columns, whose names X had or not."""
         self.encoding_, self.n_features_in_ = encoding, len(encoding.columns)
         self.__dict__.pop("feature_names_in_", None)
@@ -263,12 +263,12 @@ def checked_table(
     return X, check_X_y(rows, y, estimator=estimator, **options)[1]
 
 
-def inputs_of(encoding: Encoding, table: Any, rows: slice = slice(None)) -> np.ndarray:
+def inputs_of(encoding: Encoder, table: Any, rows: slice = slice(None)) -> np.ndarray:
     """The network's inputs for some rows of what `checked_table` gives."""
     if isinstance(table, Encoded):
         return table.inputs[rows]
-    part = table[rows]
-    return encoding(part.toarray() if issparse(part) else part, lambda row: row_from_0((rows.start or 0) + row))
+    part = table[rows].toarray() if issparse(table) else table[rows]
+    return encoding.transform(part, lambda row: row_from_0((rows.start or 0) + row))
 
 
 def checked_weights(given: Any, n: int) -> np.ndarray:

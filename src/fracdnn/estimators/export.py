@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
-from fracdnn.columns.cells import MISSING
-from fracdnn.columns.column import Categories, Numbers
-from fracdnn.columns.encoding import Encoding
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
 from fracdnn.nn.operators import ACTIVATIONS, affine
+from fracdnn.tables.cells import MISSING
+from fracdnn.tables.column import Categories, Numbers
+from fracdnn.tables.encoder import Encoder
 
 
 def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -86,7 +86,7 @@ def write_program(path: str | os.PathLike, estimator: Any) -> Path:
     return write_whole(path, lambda temporary: temporary.write_bytes(model.SerializeToString()))
 
 
-def _check_columns(encoding: Encoding, suffix: str) -> None:
+def _check_columns(encoding: Encoder, suffix: str) -> None:
     """Refuse columns that a program cannot take: in .pt2 all that are not inputs as they are, in .onnx dates."""
     kinds = {"date": "dates", "category": "categories", "number": "missing cells", "unused": "unused cells"}
     for column in encoding.columns:
@@ -103,7 +103,7 @@ def _single_gelu(x: torch.Tensor) -> torch.Tensor:
     return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
 
 
-def _with_columns(model: Any, encoding: Encoding) -> Any:
+def _with_columns(model: Any, encoding: Encoder) -> Any:
     """The ONNX model with an input [n_samples, 1] for each column in place of one for all features: float64, NaN where
     a number is missing, or text without blanks around it, "" where a category is.
     """

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fracdnn.columns.summaries import Sums
+from fracdnn.tables.summaries import Sums
 
 BINS = 10
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fracdnn.columns.encoding import Encoding
 from fracdnn.estimators.classifier import class_weights
 from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.estimators.shaping import Shaping
+from fracdnn.tables.encoder import Encoder
 from fracdnn.training import Standardization, StreamedAdamTraining, StreamedTask, together
 from fracdnn.training.samples import Chunk, Samples
 
@@ -22,7 +22,7 @@ def fit_streamed(
     estimator: Any,
     samples: Samples,
     standardization: Standardization,
-    encoding: Encoding,
+    encoding: Encoder,
     *,
     validation: Samples | None = None,
     classes: Any = None,

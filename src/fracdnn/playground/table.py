@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from fracdnn.columns.words import listed
 from fracdnn.exceptions import TableError
-from fracdnn.tabular.reading import read_table
+from fracdnn.tables.reading import read_table
+from fracdnn.tables.words import listed
 
 # As in static/table.js, which finds numbers and classes in the cells.
 MOST_ROWS = 2000

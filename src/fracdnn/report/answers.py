@@ -8,12 +8,12 @@ import numpy as np
 from scipy.stats import binomtest, median_abs_deviation
 from sklearn import metrics
 
-from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import BLUE, GREY, VERMILION
 from fracdnn.report.plots import OUTLINE, Plot, axis, class_style, label, numbers, padded, scatter
 from fracdnn.report.subject import SHOWN, Subject
 from fracdnn.report.texts import number, share
+from fracdnn.tables.words import count
 
 # A matrix of more classes than this has no room for its counts; they are shown on hovering.
 MOST_COUNTED = 30

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from fracdnn.caputo import memory_weights
-from fracdnn.columns.words import count
 from fracdnn.report import plots
 from fracdnn.report.figures import BLUE, VERMILION
 from fracdnn.report.plots import MOST_POINTS, OUTLINE, Plot, axis, class_style, label, numbers, padded, picked, scatter
 from fracdnn.report.subject import SHOWN, Subject
 from fracdnn.report.texts import number
+from fracdnn.tables.words import count
 from fracdnn.training import History
 
 CELLS = 97

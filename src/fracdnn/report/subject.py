@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fracdnn.columns.column import Numbers
-from fracdnn.columns.encoding import Encoding
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.estimator import as_numpy, checked_table, inputs_of
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
+from fracdnn.tables.column import Numbers
+from fracdnn.tables.encoder import Encoder
 
 # Scatter plots show at most this many samples, always the same ones.
 SHOWN = 1000
@@ -123,7 +123,7 @@ def subject_of(estimator: Any, X: Any, y: Any, ids: Sequence[object] | None = No
     X = inputs_of(encoding, table)
     nameless.n_features_in_ = X.shape[1]
     means = estimator.standardization_.mean.tolist()
-    nameless.encoding_ = Encoding(tuple(Numbers(f"x{k}", mean) for k, mean in enumerate(means)))
+    nameless.encoding_ = Encoder(tuple(Numbers(f"x{k}", mean) for k, mean in enumerate(means)))
     features, columns = encoding.feature_names, encoding.places
     if encoding.is_plain:
         features = [f"feature {k + 1}" for k in range(X.shape[1])] if names is None else list(map(str, names))

@@ -8,13 +8,13 @@ import numpy as np
 from scipy.stats import binomtest, entropy
 from sklearn.metrics import log_loss, r2_score
 
-from fracdnn.columns.words import count
 from fracdnn.estimators.reliability import BINS
 from fracdnn.report.answers import areas_under_roc, outlier_weight, outliers
 from fracdnn.report.importance import Importances, dominant
 from fracdnn.report.inside import ENDS
 from fracdnn.report.subject import Subject
 from fracdnn.report.texts import number, share
+from fracdnn.tables.words import count
 
 # What intervals and sets are to hold.
 LEVEL = 0.9

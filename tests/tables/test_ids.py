@@ -1,0 +1,160 @@
+"""Row numbers and ids are found by one rule, in memory and in a stream; measurements stay."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fracdnn.tables import ids, reading, summaries
+from fracdnn.tables.examination import Division, examine
+from fracdnn.tables.ids import Numbering, is_named_id, left_out_ids
+from fracdnn.tables.reading import read_table
+from fracdnn.tables.streaming import TableStream
+from tests.tables.tables import write
+
+N = 300
+
+
+def draw(seed=0):
+    return np.random.default_rng(seed)
+
+
+# Column name, cells, and whether it is left out.
+COLUMNS = {
+    "from zero": (np.arange(N), True),
+    "from one, as floats": (np.arange(N) + 1.0, True),
+    "shuffled": (draw().permutation(N), True),
+    "falls": (np.arange(N)[::-1], True),
+    "rownames": (draw(1).choice(50_000, N, replace=False), True),  # of a sample of a larger table
+    "customer_id": (draw(2).choice(10**9, N, replace=False), True),
+    "PassengerId": (np.arange(N) * 7 + 1000, True),
+    "": (draw(3).choice(9000, N, replace=False), True),
+    "patient id": ([f"p{k % (N - 5):04d}" for k in range(N)], True),  # text, nearly unique
+    "id with gaps": ([None if k % 40 == 0 else k * 3 for k in range(N)], True),
+    "shop_id": (np.arange(N) % 40, False),
+    "acid index": (draw(4).random(N) * 9, False),
+    "humid": (draw(4).choice(9000, N, replace=False), False),
+    "atomic number": (draw(5).choice(9000, N, replace=False), False),
+    "sorted measurement": (np.sort(draw(6).random(N)), False),
+    "temperature": (np.arange(N) * 5, False),
+    "wavelength": (np.arange(N) + 400, False),
+    "x": (np.arange(N) - N // 2, False),
+    "half steps": (np.arange(N) / 2, False),
+    "year": (np.arange(N) + 1, False),
+    "day of study": (np.arange(N), False),
+    "count": (draw(7).integers(0, N, N), False),
+    "flag": (np.arange(N) % 2 == 0, False),
+}
+
+
+def table(columns=COLUMNS):
+    cells = {name: pl.Series(name, list(values), strict=False) for name, (values, _) in columns.items()}
+    return pl.DataFrame({**cells, "y": draw(8).standard_normal(N)})
+
+
+def expected(columns=COLUMNS):
+    return [name for name, (_, is_id) in columns.items() if is_id]
+
+
+def test_the_rule_in_memory():
+    frame = table().drop("y")
+    found = left_out_ids({name: Numbering.of(frame[name]) for name in frame.columns})
+    assert list(found) == expected()
+    assert found["from zero"] == "it numbers the rows, from 0 to 299; --keep 'from zero' uses it"
+    assert found["rownames"] == "it is an id, by its name and its different values; --keep 'rownames' uses it"
+
+
+@pytest.mark.parametrize("ending", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
+def test_the_rule_is_the_same_in_a_stream(ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "PART_BYTES", 8000)
+    path = write(table(), tmp_path / f"t.{ending}")
+    for division in (Division(), Division(test=0.4, seed=1)):
+        found = examine(TableStream.of(str(path), piece_rows=50), "y", division=division)
+        assert len(found.stream.pieces) > 5
+        assert [name for name in COLUMNS if name not in found.encoding.names] == expected()
+        kept = examine(TableStream.of(str(path), piece_rows=50), "y", keep=["rownames", "shuffled"], division=division)
+        assert [name for name in expected() if name in kept.encoding.names] == ["shuffled", "rownames"]
+    whole = read_table(str(path)).drop("y")
+    assert list(left_out_ids({name: Numbering.of(whole[name]) for name in whole.columns})) == expected()
+
+
+def test_rows_without_a_target_leave_no_gaps(tmp_path):
+    frame = pl.DataFrame({"nr": np.arange(N), "a": draw().random(N), "y": [None, 1.5, 2.5] * (N // 3)})
+    found = examine(TableStream.of(str(write(frame.rename({"nr": "n"}), tmp_path / "t.csv"))), "y")
+    assert found.encoding.names == ["a"]
+
+
+@pytest.mark.parametrize("n", [20_000, 120_000])
+def test_more_different_numbers_than_are_kept(n, tmp_path):
+    """Merged in pieces, the number of different values is an estimate; its error is a few percent at most."""
+    rng = draw(9)
+    cells = {
+        "permuted": rng.permutation(n),
+        "drawn": rng.integers(0, n, n),
+        "key": rng.choice(10 * n, n, replace=False),
+    }
+    found = examine(
+        TableStream.of(
+            str(write(pl.DataFrame({**cells, "y": rng.random(n)}), tmp_path / "t.parquet")), piece_rows=3000
+        ),
+        "y",
+    )
+    assert found.encoding.names == ["drawn"]
+    assert found.ids == []
+    for values in cells.values():
+        parts = [Numbering.of(pl.Series(part)) for part in np.array_split(values, 11)]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole.merged(part)
+        assert len(whole.hashes) == summaries.MOST_DISTINCT
+        assert abs(whole.distinct / len(np.unique(values)) - 1) < 0.04
+
+
+def test_row_numbers_after_rows_were_removed():
+    """In order they may be half of their range, else nearly all of it."""
+    kept = np.flatnonzero(draw().random(400) < 0.7)
+    kept[0] = 0
+    in_order, shuffled = pl.Series("n", kept), pl.Series("n", draw().permutation(kept))
+    assert list(left_out_ids({"n": Numbering.of(in_order)})) == ["n"]
+    assert left_out_ids({"n": Numbering.of(shuffled)}) == {}
+    assert left_out_ids({"n": Numbering.of(pl.Series("n", kept * 2))}) == {}
+
+
+@pytest.mark.parametrize("piece_rows", [7, 100])
+def test_text_that_is_nearly_unique(piece_rows, tmp_path):
+    texts = [f"a{k % 58}" for k in range(60)]
+    frame = pl.DataFrame({"sample id": texts, "word": texts, "a": np.arange(60) % 7, "y": draw().random(60)})
+    stream = TableStream.of(str(write(frame, tmp_path / "t.parquet")), piece_rows=piece_rows)
+    found = examine(stream, "y")
+    assert found.encoding.names == ["word", "a"]
+    assert (
+        found.every.left_out["sample id"]
+        == "it is an id, by its name and its different values; --keep 'sample id' uses it"
+    )
+    assert examine(stream, "y", keep=["sample id"]).encoding.names == ["sample id", "word", "a"]
+
+
+def test_sizes_that_decide():
+    def left_out(values):
+        return bool(left_out_ids({"n": Numbering.of(pl.Series("n", list(values)))}))
+
+    assert not left_out(range(1, ids.LEAST_ROWS))  # a design variable of a short table
+    assert left_out(range(1, ids.LEAST_ROWS + 1))
+    assert not left_out(range(400, 400 + ids.MANY_ROWS - 1))
+    assert left_out(range(400, 400 + ids.MANY_ROWS))
+    assert not left_out([*range(90), *range(10)])  # a tenth of them twice
+    assert not left_out([*range(90), *[None] * 10])
+
+
+@pytest.mark.parametrize(
+    ("name", "is_id"),
+    [
+        *((name, True) for name in ("id", "ID", "Id", "row_id", "rowid", "row.names", "Row Number", "index", "uuid")),
+        *((name, True) for name in ("", " ", "Unnamed: 0", "__UNNAMED__0", "CustomerID", "id_customer", "Patient No.")),
+        *(
+            (name, False)
+            for name in ("width", "price index", "number", "covid", "idea", "X", "no smoking", "größe", "%")
+        ),
+    ],
+)
+def test_names(name, is_id):
+    assert is_named_id(name) == is_id
