@@ -57,6 +57,13 @@ def test_few_lags_take_few_terms(order):
     assert compress_differences(order, max_lag=33, compress_tol=1e-8).n_terms <= 3
 
 
+@pytest.mark.parametrize("order", [0.05, 0.5, 0.9])
+def test_long_spans_take_few_terms(order):
+    terms = compress_differences(order, max_lag=10**8, compress_tol=1e-10)
+    assert terms.n_terms <= 66
+    assert terms.error <= 1e-10
+
+
 def test_lags_that_begin_late_take_fewer_terms_of_the_trapezoidal_rule():
     """These are the terms where they cannot be reduced, and else the cost of reducing them."""
     counts = [len(_quadrature_rates(0.5, min_lag, 10**9, 1e-10)[0]) for min_lag in (2, 32, 10**3, 10**5)]

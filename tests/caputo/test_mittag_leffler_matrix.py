@@ -1,3 +1,5 @@
+import math
+
 import mpmath
 import numpy as np
 import pytest
@@ -90,6 +92,18 @@ def test_without_eigenvectors_an_eigenvalue_far_from_others_costs_one_value():
     found = schur_parlett(matrix, torch.ones(1).double(), lambda z: counts.append(z.numel()) or torch.exp(z))
     torch.testing.assert_close(found[0], torch.linalg.matrix_exp(matrix))
     assert counts == [1, 1, 1]
+
+
+@pytest.mark.parametrize("n", [8, 12, 20])
+@pytest.mark.parametrize("alpha", [0.3, 0.6, 1.5])
+def test_many_equal_eigenvalues_in_any_basis(n, alpha):
+    """A nilpotent matrix, whose series is finite; rounding scatters its eigenvalue 0 into n that are not close."""
+    random = np.random.default_rng(n)
+    basis = np.linalg.qr(random.normal(size=(n, n)))[0]
+    nilpotent = np.triu(random.normal(size=(n, n)), 1)
+    exact = sum(np.linalg.matrix_power(nilpotent, k) / math.gamma(alpha * k + 1.0) for k in range(n))
+    found = mittag_leffler_matrix(basis @ nilpotent @ basis.T, alpha)
+    assert difference(found, basis @ exact @ basis.T) <= 1e-11
 
 
 def test_a_jordan_block_holds_the_derivative():
