@@ -38,7 +38,7 @@ def _kind(frame: FrameType | None) -> str:
         path = Path(frame.f_code.co_filename)
         if path.is_relative_to(PACKAGE):
             place = path.relative_to(PACKAGE).as_posix()
-            if place.startswith("optim/directions"):
+            if place.startswith("optim/") and frame.f_code.co_name in ("_direction", "_update"):
                 return "BFGS linear algebra"
             if place.startswith("optim/"):
                 return "line search"

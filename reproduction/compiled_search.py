@@ -7,11 +7,10 @@ import math
 
 import numpy as np
 
+from fracdnn.optim.bfgs import DECREASE, LONGEST, MAX_TRIALS, SHORTEST, SMALLEST_CURVATURE
 from reproduction.compiled_network import compiled, dot, gradient, loss
 
 SCALED, IDENTITY, STEEPEST = 0, 1, 2
-# As in `fracdnn.optim.Armijo` and `fracdnn.optim.minimizer`.
-DECREASE, SHORTEST, LONGEST, MAX_TRIALS, CURVATURE = 1e-4, 0.1, 0.5, 20, 1e-10
 CONVERGED, LIMIT, SEARCH_FAILED, NOT_FINITE = 0, 1, 2, 3
 
 
@@ -73,7 +72,7 @@ def first_length(method, fresh, slope_at, last):
 def learned(H, fresh, step, change, method):
     """The update of the inverse Hessian, where the step tells of curvature."""
     curvature = dot(step, change)
-    if not curvature > CURVATURE * math.sqrt(dot(step, step)) * math.sqrt(dot(change, change)):
+    if not curvature > SMALLEST_CURVATURE * math.sqrt(dot(step, step)) * math.sqrt(dot(change, change)):
         return H, fresh
     if fresh:
         scale = 1.0 if method == IDENTITY else dot(step, step) / curvature

@@ -23,7 +23,6 @@ import torch
 
 from fracdnn.datasets import make_peaks
 from fracdnn.nn import FractionalNetwork
-from fracdnn.optim import LBFGS
 from fracdnn.report.figures import BLUE, GREY, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
@@ -72,7 +71,11 @@ def split(coarse):
 def minimize(network, samples, iterations, misfits, work, clock):
     """L-BFGS that records misfit, layers computed and CPU time as it goes."""
     points, values = samples
-    optimizer = LBFGS(network.parameters(), max_iter=iterations)
+    optimizer = torch.optim.LBFGS(
+        network.parameters(),
+        max_iter=iterations,
+        line_search_fn="strong_wolfe",
+    )
 
     def loss():
         optimizer.zero_grad()

@@ -24,7 +24,6 @@ from matplotlib.colors import ListedColormap
 
 from fracdnn.datasets import make_peaks
 from fracdnn.nn import FractionalNetwork
-from fracdnn.optim import LBFGS
 from fracdnn.report.figures import BLUE, VERMILION
 
 small = bool(os.environ.get("FRACDNN_GALLERY_SMALL"))
@@ -62,7 +61,11 @@ def network_of(order, seed=0):
 
 def trained(order, seed):
     network, (points, labels) = network_of(order, seed), drawn(300, seed)
-    optimizer = LBFGS(network.parameters(), max_iter=iterations)
+    optimizer = torch.optim.LBFGS(
+        network.parameters(),
+        max_iter=iterations,
+        line_search_fn="strong_wolfe",
+    )
 
     def loss():
         optimizer.zero_grad()

@@ -33,7 +33,7 @@ TRAININGS = {
     "bfgs": FullBatchTraining("bfgs", 50, tolerance_grad=0.0),
     "lbfgs": FullBatchTraining("lbfgs", 20, tolerance_grad=0.0),
     "lbfgs, long": FullBatchTraining("lbfgs", 50, tolerance_grad=0.0),
-    "steepest": FullBatchTraining("steepest", 10),
+    "steepest": FullBatchTraining("textbook-bfgs", 10),
     "mini-batches": MiniBatchTraining(2, 8, normalization="feature", by_class=True),
     "mini-batches by all": MiniBatchTraining(2, 8, normalization="global"),
     "adam": AdamTraining(0.02, 16, 6),
@@ -41,7 +41,10 @@ TRAININGS = {
     "lbfgs, early": FullBatchTraining("lbfgs", 40, early_stopping=EarlyStopping(0.3, 3)),
 }
 HARD = {"n_layers": 6, "strength": 1e-4}
-ENDLESS = {"steepest": FullBatchTraining("steepest", 10**6, tolerance_grad=0.0), "adam": AdamTraining(1e-6, 32, 10**6)}
+ENDLESS = {
+    "steepest": FullBatchTraining("textbook-bfgs", 10**6, tolerance_grad=0.0),
+    "adam": AdamTraining(1e-6, 32, 10**6),
+}
 LONG = FullBatchTraining("bfgs", 30, tolerance_grad=0.0)
 STOPPED = {"bfgs": FullBatchTraining("bfgs", 20, tolerance_grad=0.0), "adam, early": TRAININGS["adam, early"]}
 

@@ -34,7 +34,6 @@ def level_set_task(n=300, seed=0, **options):
 TRAININGS = [
     FullBatchTraining(max_iter=40),
     FullBatchTraining("bfgs", max_iter=40),
-    FullBatchTraining("steepest", max_iter=40),
     MiniBatchTraining(n_batches=4, max_iter=10),
     AdamTraining(lr=0.02, max_epochs=30),
     AdamTraining(lr=0.02, max_epochs=30, early_stopping=EarlyStopping(0.2, n_iter_no_change=20)),
@@ -230,7 +229,7 @@ def test_perfumes_of_the_last_seconds_from_the_first():
 BAD = [
     (
         lambda: FullBatchTraining("newton"),
-        "optimizer must be one of 'bfgs', 'textbook-bfgs', 'lbfgs', 'steepest', got 'newton'",
+        "optimizer must be one of 'bfgs', 'textbook-bfgs', 'lbfgs', got 'newton'",
     ),
     (lambda: FullBatchTraining(max_iter=0), "max_iter must be at least 1, got 0"),
     (lambda: MiniBatchTraining(n_batches=0), "n_batches must be at least 1, got 0"),

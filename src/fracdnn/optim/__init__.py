@@ -1,6 +1,5 @@
-"""Optimizers with a line search, usable on any module."""
+"""The paper's optimizer, usable on any module."""
 
-from fracdnn.optim.directions import Armijo
-from fracdnn.optim.minimizer import BFGS, LBFGS, Iteration, Result, Status, SteepestDescent
+from fracdnn.optim.bfgs import BFGS, Iteration, Result, Status
 
-__all__ = ["BFGS", "LBFGS", "Armijo", "Iteration", "Result", "Status", "SteepestDescent"]
+__all__ = ["BFGS", "Iteration", "Result", "Status"]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
-from fracdnn.optim import BFGS, LBFGS, Iteration, Status, SteepestDescent
+from fracdnn.optim import BFGS, Iteration, Status
 from fracdnn.training import progress, together
 from fracdnn.training.captured import Captured, can_capture
 from fracdnn.training.checkpoints import Checkpoints
@@ -24,8 +24,7 @@ from fracdnn.validation import check_choice, check_count, check_positive
 OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "bfgs": BFGS,
     "textbook-bfgs": partial(BFGS, initial_matrix="identity"),
-    "lbfgs": LBFGS,
-    "steepest": SteepestDescent,
+    "lbfgs": partial(BFGS, history_size=10),
 }
 NORMALIZATIONS = ("none", "feature", "global")
 
