@@ -60,7 +60,7 @@ def network_states(parameters, case, x, arguments=None):
         return states
     order, steps = (torch.tensor(value, dtype=torch.float64) for value in (case.order, case.steps))
     if case.learn_order:
-        order = parameters["memory.learned_order.raw"].sigmoid()
+        order = 1.0 - parameters["memory.learned_order.raw"].abs()
     if case.learn_steps:
         steps = parameters["memory.learned_steps.raw"].exp()
     return definition.states(layer, y, order, definition.times_of(steps.expand(case.n_layers)))

@@ -69,7 +69,7 @@ class Definition(nn.Module):
     def forward(self, x, trajectory=False):
         order, steps = self.fixed
         if hasattr(self.memory, "learned_order"):
-            order = self.memory.learned_order.raw.sigmoid()
+            order = 1.0 - self.memory.learned_order.raw.abs()
         if hasattr(self.memory, "learned_steps"):
             steps = self.memory.learned_steps.raw.exp()
         t = definition.times_of(steps.expand(len(self.layers)))

@@ -46,7 +46,7 @@ class Memory(nn.Module):
     `order` is one number in (0, 1] or one for each layer, `step_size` one positive number or one for each layer (then
     the weights are those of unequal steps). Order 1 is a plain residual network and runs as one.
 
-    `learn_order=True` makes the order a parameter in (0, 1), `learn_order="layer"` one for each layer;
+    `learn_order=True` makes the order a parameter in (0, 1], `learn_order="layer"` one for each layer;
     `learn_steps=True` makes the steps parameters. Weight decay should leave them alone: see `parameter_groups`.
 
     `compress` is how the sum over earlier layers is computed: False in blocks, O(N²) sums; True (one order, equal
@@ -54,8 +54,8 @@ class Memory(nn.Module):
     work and, without gradients, O(1) states; "auto" chooses by depth and size. `compressed_` says what the last pass
     did: True or False; None before the first.
 
-    Fixed orders and steps go with the state dict, so that one made with others is refused. `device` and `dtype` are
-    those of learned ones.
+    Fixed orders and steps are part of the state dict. One made with others is refused; with `strict=False` it is
+    loaded, and the fixed orders and steps stay those of this module. `device` and `dtype` are those of learned ones.
     """
 
     def __init__(
@@ -126,10 +126,10 @@ class Memory(nn.Module):
         """Orders and steps that are learned start again where they started."""
         reset_modules(self)
 
-    def part(self, index: slice) -> "Memory":
-        """The memory of some of the layers: one for all is shared, values of single layers are copied."""
+    def part(self, index: slice, n_layers: int) -> "Memory":
+        """Return the memory of some of `n_layers` layers: one value for all is shared, values of layers are copied."""
         part = separate_copy(self)
-        part.n_layers = len(range(self.n_layers)[index])
+        part.n_layers = len(range(n_layers)[index])
         part._plans, part.copies, part.compressed_ = {}, {}, None
         part._order, part._steps = _taken(self._order, index), _taken(self._steps, index)
         for name, learned in self.named_children():
@@ -143,7 +143,11 @@ class Memory(nn.Module):
     @property
     def step_sizes(self) -> torch.Tensor:
         """The step of each layer, float64, [N]."""
-        return self._for(self.n_layers, self.step_size, "step_size").expand(self.n_layers)
+        return self.steps_of(self.n_layers)
+
+    def steps_of(self, n_layers: int) -> torch.Tensor:
+        """Return the step of each of so many layers, float64, [n_layers]."""
+        return self._for(n_layers, self.step_size, "step_size").expand(n_layers)
 
     def plan(
         self,
@@ -231,20 +235,43 @@ class Memory(nn.Module):
         return torch.cat([order.reshape(-1), steps.reshape(-1)])
 
     def set_extra_state(self, state: Any) -> None:
-        """Nothing to set: what is fixed has to be the same, else it is refused."""
+        """Do nothing: fixed orders and steps are those of the constructor. Loading compares them."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        metadata: Any,
+        strict: bool,
+        missing: list[str],
+        unexpected: list[str],
+        errors: list[str],
+    ) -> None:
+        """Report other orders and steps as an unexpected key: an error unless the caller passed strict=False."""
+        name = f"{prefix}_extra_state"
+        if difference := self.difference_from(state_dict, prefix):
+            unexpected.append(f"{name} ({difference})")
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+
+    def difference_from(self, state_dict: Mapping[str, Any], prefix: str) -> str:
+        """Return how the orders and steps of a state dict differ from those of this memory; "" where they do not."""
         here = self.get_extra_state()
+        state = state_dict.get(f"{prefix}_extra_state", here)
         if not isinstance(state, torch.Tensor) or state.shape != here.shape:
             got = tuple(state.shape) if isinstance(state, torch.Tensor) else type(state).__name__
-            raise InvalidArgumentError(
+            return (
                 f"a state dict must hold {len(here)} orders and steps for this memory, got {got}; "
-                f"build the network with the order and step_size that the state dict was made with"
+                f"build the network with the order and step_size that the state dict was made with, or keep those of "
+                f"this one by strict=False"
             )
-        # In the precision of what came: a state dict may have been cast.
+        # In the precision of the state dict, which may have been cast.
         if not torch.equal(here.isnan(), state.isnan()) or (here.to(state).nan_to_num() != state.nan_to_num()).any():
-            raise InvalidArgumentError(
+            return (
                 f"a state dict must be one of {self._described(here)}, got one of {self._described(state)}; build the "
-                f"network with the order, step_size, learn_order and learn_steps that it was made with"
+                f"network with the order, step_size, learn_order and learn_steps that it was made with, or keep those "
+                f"of this one by strict=False"
             )
+        return ""
 
     def _described(self, values: torch.Tensor) -> str:
         parts = values.split([self._order.numel(), self._steps.numel()])
@@ -277,11 +304,11 @@ class HasMemory(nn.Module):
         """Whether the last pass summed far layers through exponentials; None before the first."""
         return self.memory.compressed_
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        name = f"{prefix}memory._extra_state"
-        if name in state_dict:  # refused before any parameter is taken
-            self.memory.set_extra_state(state_dict[name])
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load a state dict as torch does; if strict, refuse other orders and steps before anything is loaded."""
+        if strict and (difference := self.memory.difference_from(state_dict, "memory.")):
+            raise InvalidArgumentError(difference)
+        return super().load_state_dict(state_dict, strict, assign)
 
 
 def separate_copy(module: Any) -> Any:

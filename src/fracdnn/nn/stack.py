@@ -24,8 +24,8 @@ class FractionalStack(HasMemory):
     """Layers with memory: Y_j = Σ_k H_jk Y_k + c_j f_{j−1}(Y_{j−1}), the L1 scheme for d_t^order Y = f.
 
     This is the paper's Alg. 1. Each layer f_j maps a state to a tensor of the same shape and must not write into the
-    state it is given (an error). The memory is the skip connection: a layer that adds its input to its result itself,
-    as `nn.TransformerEncoderLayer` does, goes into `fracdnn.nn.WithoutSkip`.
+    state it is given (an error). The memory is the skip connection: blocks that add their input to their result
+    themselves, as residual blocks and `nn.TransformerEncoderLayer` do, go into `FractionalStack.from_residual(blocks)`.
 
     Options (`order`, `step_size`, `learn_order`, `learn_steps`, `compress`, `compress_tol`) as in `fracdnn.nn.Memory`,
     which `stack.memory` is; `order`, `step_sizes` and `compressed_` give the current values. `device` and `dtype` move
@@ -54,6 +54,18 @@ class FractionalStack(HasMemory):
         self.layers = nn.ModuleList(_checked_layers(layers)).to(memory.get("device"), memory.get("dtype"))
         self.memory = Memory(len(self.layers), **memory)
 
+    @classmethod
+    def from_residual(cls, blocks: Iterable[nn.Module], **options: Any) -> "FractionalStack":
+        """Return a stack of the blocks of a residual network, y → block(y), each of which adds its input itself.
+
+        Each block is wrapped in `WithoutSkip`. The stack starts at order 1 and step 1, where it computes what the
+        blocks compute one after the other, to rounding; other `options` as in the constructor. It shares the blocks
+        and their parameters, and it loads state dicts of the original network too: of `nn.Sequential(*blocks)` or
+        `nn.ModuleList(blocks)`, also as a part of a larger module in which the stack replaced them.
+        """
+        wrapped = [WithoutSkip(block) for block in _checked_layers(blocks, with_skip=True)]
+        return cls(wrapped, **{"order": 1.0, "step_size": 1.0, **options})
+
     def reset_parameters(self) -> None:
         """Call `reset_parameters` of every module in the layers that has it; learned orders and steps start again."""
         reset_modules(self)
@@ -61,8 +73,7 @@ class FractionalStack(HasMemory):
     @property
     def step_sizes(self) -> torch.Tensor:
         """The step of each layer, float64, [N]."""
-        self.memory.n_layers = len(self.layers)
-        return self.memory.step_sizes
+        return self.memory.steps_of(len(self.layers))
 
     def append(self, layer: nn.Module) -> "FractionalStack":
         """Add a layer at the end; returns the stack. `extend` and `insert` likewise, as `nn.Sequential` has them."""
@@ -99,7 +110,7 @@ class FractionalStack(HasMemory):
                 f"a slice must hold at least one of the {len(self)} layers, got {index}; take a larger part"
             )
         part = separate_copy(self)
-        part.layers, part.memory = self.layers[index], self.memory.part(index)
+        part.layers, part.memory = self.layers[index], self.memory.part(index, len(self.layers))
         return part
 
     def forward(self, x: torch.Tensor, *arguments: Any, trajectory: bool = False, **keywords: Any) -> torch.Tensor:
@@ -121,6 +132,21 @@ class FractionalStack(HasMemory):
         plan = self.memory.plan(x, len(layers), watch=watch)
         run = partial(propagate, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
         return run(plan, step, x, transformed=watch.transformed)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        if all(isinstance(layer, WithoutSkip) for layer in self.layers):
+            self._rename_residual_keys(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _rename_residual_keys(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """Rename the entries "j.name" of a list of blocks to those of a stack; add what the memory expects."""
+        keys = [key for key in state_dict if key.startswith(prefix) and key[len(prefix) :].split(".")[0].isdecimal()]
+        for key in keys:
+            index, _, name = key[len(prefix) :].partition(".")
+            state_dict[f"{prefix}layers.{index}.layer.{name}"] = state_dict.pop(key)
+        if keys:  # a residual network has no memory: keep the own one
+            for name, value in self.memory.state_dict().items():
+                state_dict.setdefault(f"{prefix}memory.{name}", value)
 
     def _name(self, j: int) -> str:
         return f"layer {j} ({type(self.layers[j]).__name__})"
@@ -198,7 +224,8 @@ class WithoutSkip(nn.Module):
         return self.layer(y, *arguments, **keywords) - y
 
 
-def _checked_layers(layers: Any) -> list[nn.Module]:
+def _checked_layers(layers: Any, *, with_skip: bool = False) -> list[nn.Module]:
+    """Return the layers as a list; warn of those known to add their input, unless they should be `with_skip`."""
     if isinstance(layers, nn.Module) and not isinstance(layers, nn.ModuleList | nn.Sequential):
         raise InvalidTypeError(
             f"layers must be a list of modules, got {type(layers).__name__}; pass [{type(layers).__name__}(...), ...]"
@@ -211,12 +238,13 @@ def _checked_layers(layers: Any) -> list[nn.Module]:
             raise InvalidTypeError(
                 f"layers must hold torch modules, got {type(module).__name__} at index {j}; wrap it in an nn.Module"
             )
-    with_skip = next((module for module in modules if isinstance(module, _WITH_SKIP)), None)
-    if with_skip is not None:
-        name = type(with_skip).__name__
+    adding = None if with_skip else next((module for module in modules if isinstance(module, _WITH_SKIP)), None)
+    if adding is not None:
+        name = type(adding).__name__
         warnings.warn(
             f"layers should leave the skip connection to the stack, got {name}, which adds its input itself, so that "
-            f"states grow from layer to layer; wrap each as fracdnn.nn.WithoutSkip({name}(...))",
+            f"states grow from layer to layer; build the stack by FractionalStack.from_residual, or wrap each as "
+            f"fracdnn.nn.WithoutSkip({name}(...))",
             UserWarning,
             stacklevel=4,
         )

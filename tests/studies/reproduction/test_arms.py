@@ -77,9 +77,11 @@ def test_a_learned_order_with_the_step_held_is_the_librarys():
     with torch.no_grad():
         for name in ("K", "b", "W"):
             getattr(theirs, name).copy_(getattr(start, name))
-        theirs.memory.learned_order.raw.copy_(ours.raw.reshape(theirs.memory.learned_order.raw.shape))
+        theirs.memory.learned_order.raw.copy_(ours.order().reshape(theirs.memory.learned_order.raw.shape) - 1.0)
     torch.testing.assert_close(ours(X), theirs(X))
     for network in (ours, theirs):
         network(X).square().sum().backward()
     torch.testing.assert_close(ours.K.grad, theirs.K.grad)
-    torch.testing.assert_close(ours.raw.grad.reshape(()), theirs.memory.learned_order.raw.grad.reshape(()))
+    order = ours.order().detach()
+    of_order = theirs.memory.learned_order.raw.grad.reshape(())
+    torch.testing.assert_close(ours.raw.grad.reshape(()), of_order * order * (1.0 - order))

@@ -201,7 +201,7 @@ export class Network {
     this.learnOrder = learnOrder;
     this.residual = residual;
     this.weights = new Weights(this);
-    if (learnOrder) this.weights.rawOrder[0] = Math.log(order / (1 - order));
+    if (learnOrder) this.weights.rawOrder[0] = order - 1;
     this.setOrder(order);
   }
 
@@ -223,9 +223,15 @@ export class Network {
     this.factor = this.residual ? stepFactor(order, this.stepSize) : { value: 1, slope: 0 };
   }
 
+  /** The parameter of the order reduced to [−1, 1], where the order is 1 − |position|. */
+  _orderPosition() {
+    const raw = this.weights.rawOrder[0];
+    return raw - 2 * Math.round(raw / 2);
+  }
+
   /** Take the order from its parameter, after this has changed. */
   update() {
-    if (this.learnOrder) this.setOrder(1 / (1 + Math.exp(-this.weights.rawOrder[0])));
+    if (this.learnOrder) this.setOrder(Math.max(1 - Math.abs(this._orderPosition()), 1e-300));
   }
 
   get hasMemory() {
@@ -321,7 +327,7 @@ export class Pass {
       }
     }
     this._close(gradient, x);
-    if (network.learnOrder) gradient.rawOrder[0] = this._orderGradient() * network.order * (1 - network.order);
+    if (network.learnOrder) gradient.rawOrder[0] = this._orderGradient() * (network._orderPosition() > 0 ? -1 : 1);
     return gradient;
   }
 
