@@ -35,20 +35,16 @@ def test_a_constraint_to_the_tolerance(order, rtol):
     assert float((found[:, 1] - 2 * found[:, 0]).abs().max()) < 1e-14
 
 
-@pytest.mark.parametrize(
-    ("method", "error"), [("adams", 1e-4), pytest.param("trapezoidal", 1e-3, marks=pytest.mark.slow)]
-)
-def test_fixed_steps_of_any_method(method, error):
-    found = fdeint_mass(linear, [1.0, 2.0], T, mass=mass_of(tensor(0.5)), order=0.6, method=method, n_steps=200)
-    assert float((found[:, 0] - mittag_leffler(-(T**0.6) / 1.5, 0.6)).abs().max()) < error
+def test_a_fixed_grid():
+    found = fdeint_mass(linear, [1.0, 2.0], T, mass=mass_of(tensor(0.5)), order=0.6, n_steps=40, grid="graded")
+    assert float((found[:, 0] - mittag_leffler(-(T**0.6) / 1.5, 0.6)).abs().max()) < 1e-8
 
 
 def test_of_an_inconsistent_start_mass_times_it_counts():
     found = fdeint_mass(linear, [3.0, 0.0], T, mass=mass_of(tensor(0.5)), order=0.6, info=True)
     torch.testing.assert_close(found.states[0], tensor([1.0, 2.0]), rtol=1e-14, atol=1e-14)
     assert found.method == "collocation"
-    with pytest.raises(InvalidArgumentError, match="pass the times in t"):  # mass · u is what has been solved for
-        found.evaluate([1.0])
+    torch.testing.assert_close(found.evaluate([1.0])[0], found.states[2], rtol=1e-6, atol=1e-8)
     end = fdeint_mass(linear, [3.0, 0.0], T, mass=mass_of(tensor(0.5)), order=0.6, trajectory=False)
     torch.testing.assert_close(end, found.states[-1], rtol=1e-6, atol=1e-8)
 
@@ -60,7 +56,7 @@ def test_a_solution_that_ends_gives_what_there_is():
     found = fdeint_mass(
         lambda t, u: torch.stack([u[0] * u[1], u[0] - u[1]]),
         [1.0, 1.0],
-        T,
+        [0.0, 0.5, 1.1, 2.0],
         mass=torch.diag(tensor([1.0, 0.0])),
         order=1.0,
         options={"failures": "nan"},
@@ -199,6 +195,10 @@ def test_batches_and_float32():
         ({"mass": torch.full((2, 2), math.nan)}, "mass must be finite, got nan"),
         ({"y0": 1.0}, r"y0 must be one tensor \[..., d\] with a mass, got one number; stack its components"),
         ({"y0": (torch.ones(2), torch.ones(2))}, r"y0 must be one tensor \[..., d\] with a mass, got a tuple"),
+        (
+            {"method": "adams", "n_steps": 9},
+            "method must be 'collocation' for a singular mass, got 'adams'; leave it out",
+        ),
         ({"batched": True}, "batched must not be given to fdeint_mass, got True; give y0 a dimension for the batch"),
         ({"order": [0.5, 0.6]}, r"order must be one number with a mass, got \[0.5, 0.6\]; pass a float"),
         ({"func": lambda t, u: u[0]}, r"func must return a tensor of the state's shape \(2,\), got \(\) at t = 0"),
@@ -216,3 +216,93 @@ def test_constraints_that_determine_nothing():
         fdeint_mass(
             lambda t, u: torch.stack([-u[1], u[0] - 1]), [2.0, 0.0], T, mass=torch.diag(tensor([1.0, 0.0])), order=0.5
         )
+
+
+SECOND_HAS_NONE = torch.diag(tensor([1.0, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("times", "tolerances"),
+    [([0.0, 5.0], {"rtol": 1e-3, "atol": 1e-5}), ([0.0, 1.0, 5.0], {})],
+    ids=["loose", "default"],
+)
+@torch.no_grad()
+def test_a_constraint_with_many_roots_stays_on_its_branch(times, tolerances):
+    """The branch z = 2 t, however far the outputs are apart; the reference is a solve of x alone."""
+
+    def func(t, u):
+        return torch.stack([torch.cos(u[1] / 4) - u[0], torch.sin(u[1] - 2 * t)])
+
+    found = fdeint_mass(func, [0.0, 0.0], times, mass=SECOND_HAS_NONE, order=0.7, **tolerances)
+    rtol, atol = tolerances.get("rtol", 1e-5), tolerances.get("atol", 1e-8)
+    torch.testing.assert_close(found[-1], tensor([-0.37526, 10.0]), rtol=2 * rtol, atol=2 * atol + 5e-6)
+
+
+@torch.no_grad()
+def test_a_cubic_constraint_to_late_times():
+    def func(t, u):
+        return torch.stack([-u[1], u[1] ** 3 / 3 - u[1] - u[0]])
+
+    found = fdeint_mass(func, [3.0, 2.6], [0.0, 1.0, 1.5], mass=SECOND_HAS_NONE, order=0.8)
+    torch.testing.assert_close(found[-1], tensor([-0.073, 1.694]), rtol=0, atol=5e-4)
+    x, z = found.unbind(1)
+    assert float((z**3 / 3 - z - x).abs().max()) < 1e-12
+
+
+def diode_circuit(saturation, thermal):
+    """A source sin 2πt, 1 Ω, a diode and a capacitor in a row; the unknowns are the voltages of the latter two."""
+
+    def func(t, u):
+        current = saturation * torch.expm1(u[1] / thermal)
+        return torch.stack([current, torch.sin(2 * math.pi * t) - current - u[1] - u[0]])
+
+    return func
+
+
+def diode_eliminated(saturation, thermal):
+    """The same for the capacitor's voltage alone: func finds the diode's by bisection."""
+
+    def func(t, u):
+        driving = torch.sin(2 * math.pi * t) - u
+        low, high = driving.clamp(max=0.0) - 1.0, driving.clamp(min=0.0)
+        for _ in range(60):
+            middle = (low + high) / 2
+            above = saturation * torch.expm1(middle / thermal) + middle > driving
+            low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+        return driving - high
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("saturation", "thermal"),
+    [
+        pytest.param(saturation, thermal, marks=[] if (saturation, thermal) == (1e-12, 26e-3) else pytest.mark.slow)
+        for saturation in (1e-12, 1e-9, 1e-6)
+        for thermal in (26e-3, 52e-3)
+    ],
+)
+@torch.no_grad()
+def test_diode_circuits(saturation, thermal):
+    times, options = [0.0, 0.3, 0.5], {"order": 0.9, "rtol": 1e-4, "atol": 1e-7}
+    found = fdeint_mass(diode_circuit(saturation, thermal), [0.0, 0.0], times, mass=SECOND_HAS_NONE, **options)
+    alone = fdeint(diode_eliminated(saturation, thermal), 0.0, times, **options)
+    torch.testing.assert_close(found[:, 0], alone, rtol=4e-4, atol=4e-7)
+
+
+def test_the_gradient_of_a_nonlinear_constraint_against_differences():
+    def end(capacity, rate):
+        mass = torch.diag(torch.stack([capacity, 0 * capacity]))
+
+        def func(t, u):
+            return torch.stack([torch.sin(t) - u[1], u[1] ** 3 / 3 + rate * u[1] - u[0]])
+
+        return fdeint_mass(func, [1.0, 0.5], [0.0, 1.0], mass=mass, order=0.7, rtol=1e-7, atol=1e-9)[-1].sum()
+
+    given = [tensor(value, requires_grad=True) for value in (2.0, 0.8)]
+    gradients = torch.autograd.grad(end(*given), given)
+    with torch.no_grad():
+        for place, gradient in enumerate(gradients):
+            moved = [[value + sign * 1e-4 * (place == k) for k, value in enumerate((2.0, 0.8))] for sign in (1, -1)]
+            up, down = (end(*map(tensor, each)) for each in moved)
+            assert abs(float((up - down) / 2e-4 - gradient)) < 1e-6

@@ -199,6 +199,8 @@ class _Walk:
 
     def _listens(self, step: float, error: float, piece: Piece) -> bool:
         """Whether it was time to look for noise in func; then the step has to be tried again."""
+        if self._search.problem.mass is not None:
+            return False
         self._tried += 1
         longer = min(LONGER * step, piece.end - self.ends[-1])
         # Far enough from the start for a smooth func to be smooth on the longer step.

@@ -112,7 +112,7 @@ class BatchedPanels(PanelScheme):
             _, jacobians = slopes_with_jacobians(self.problem, system.clock, states, apart=True)
             jacobians = torch.where(counts[..., None, None], jacobians, 0.0)
         slopes = attached_slopes(self.problem, system, slopes, jacobians, apart=True)
-        return system.states(slopes), slopes
+        return system.states(slopes, states), slopes
 
 
 @dataclass

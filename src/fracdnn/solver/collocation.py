@@ -13,6 +13,7 @@ from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError
 from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.arrays import Array, as_numpy, as_tensor, cast, library
+from fracdnn.solver.constraints import MassMatrix
 from fracdnn.solver.coupled import CoupledSolver, System
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.panels import Weights
@@ -70,6 +71,9 @@ class PanelScheme:
         self.in_numpy = not isinstance(weights.rates, torch.Tensor)
         self.to_begin = self.points.values_at(0.0 * self.points.places[:1])  # [1, m]: values there to one at its start
         self._value, self._velocity = self.own_kind(problem.value), self.own_kind(problem.velocity)
+        if problem.mass is not None:  # what is integrated
+            self._value = problem.mass.times(self._value)
+            self._velocity = None if self._velocity is None else problem.mass.times(self._velocity)
         orders = problem.orders  # at order 1, and with no derivative by it, nothing before a state matters after it
         self._forgets = not carries_derivative(orders) and bool((orders == 1.0).all())
 
@@ -94,7 +98,8 @@ class PanelScheme:
     def remembered(self, memory: Memory, begin: Array, elapsed: Array) -> Array:
         """What the panels before `begin` and the start give at times [R] after it; [G, R, d]."""
         if self._forgets:
-            return memory.state[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
+            state = memory.state if self.problem.mass is None else self.problem.mass.times(memory.state)
+            return state[:, None] + 0.0 * cast(elapsed, self._value)[..., None]
         own = cast(elapsed, self._value)[..., None]
         total = self._value[:, None] + own * (0.0 if self._velocity is None else self._velocity[:, None])
         if memory.slopes is not None:
@@ -114,7 +119,11 @@ class PanelScheme:
         clock = self.clock(elapsed)
         if self.problem.follower is not None:
             self.problem.follower.begin_panel(self, begin, torch.as_tensor(elapsed), clock)
-        return System(clock, known, weights, lambda: f"in the panel from t = {time_text(self.begin + begin)} on")
+
+        def name() -> str:
+            return f"in the panel from t = {time_text(self.begin + begin)} on"
+
+        return System(clock, known, weights, name, self.problem.mass)
 
     def close(self, memory: Memory, panel: Panel, shortest: float | None = None) -> Memory:
         """What the next panel needs; `shortest` of several that have been solved."""
@@ -139,6 +148,7 @@ class PanelScheme:
         places = (times - panel.begin) / panel.length
         weights = cast(self.weights.own_at(places) * mass, panel.slopes)
         integral = self.remembered(memory, panel.begin, times) + weights @ panel.slopes
+        mass_matrix = self.problem.mass
         missed = memory.state[:, None] - cast(self.to_begin, panel.states) @ panel.states
         # 1 at the start, 0 at the points
         fading = (1.0 - places[..., None] / self.points.places).prod(-1)[..., None]
@@ -146,7 +156,10 @@ class PanelScheme:
         through_states = at_places @ panel.states + cast(fading, missed) * missed
         of_slopes, of_states = self.tails(panel)
         steep = (of_states < STEEP * mass[:, 0] * of_slopes)[:, None]
-        return library(integral).where(steep, through_states, integral)
+        if mass_matrix is None:
+            return library(integral).where(steep, through_states, integral)
+        integral = library(integral).where(steep, mass_matrix.times(through_states), integral)
+        return mass_matrix.completed(integral, through_states)
 
     def tails(self, panel: Panel) -> Array:
         """What polynomials miss of slopes and of states; [2, G, d]."""
@@ -156,7 +169,8 @@ class PanelScheme:
     def continued(self, memory: Memory, system: System, length: Array) -> Array:
         """The states, were the slopes those of the panel before, continued."""
         weights = self.points.values_at(1.0 + length / memory.length * self.points.places)
-        return system.states(cast(weights, memory.slopes) @ memory.slopes)
+        constant = memory.state[:, None] + 0.0 * system.known
+        return system.states(cast(weights, memory.slopes) @ memory.slopes, constant)
 
 
 class Collocation(PanelScheme):
@@ -168,7 +182,7 @@ class Collocation(PanelScheme):
         self.after = self.solver.after
 
     def start(self) -> Memory:
-        return Memory(self._value)
+        return Memory(self.own_kind(self.problem.value))
 
     def solve(self, memory: Memory, begin: Array, length: Array, guess: Array | None = None) -> Panel:
         """The panel that begins at `begin`; `guess` are its states [G, m, d], roughly."""
@@ -194,7 +208,37 @@ class Collocation(PanelScheme):
         """The solution at times [R] of a panel, of which the last may be its end."""
         inside = elapsed[:-1] if to_end else elapsed
         states = list(self.tensor(self.between(memory, panel, inside)).unbind(1)) if len(inside) else []
-        return [*states, self.tensor(panel.states[:, -1])] if to_end else states
+        states = [*states, self.tensor(panel.states[:, -1])] if to_end else states
+        if self.problem.mass is None:
+            return states
+        times = zip(self.clock(elapsed), states, strict=True)
+        return [consistent_state(self.problem, time, state) for time, state in times]
+
+
+def consistent_state(problem: Problem, time: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """Return the state [1, n] with the same derived part, mass · u, that satisfies the constraints; attached."""
+    mass: Any = problem.mass
+    constraints: Any = _Constraints(problem, mass)
+    known = mass.times(state)[:, None]
+    weights = torch.ones_like(known[..., :1])
+    system = System((time,), known, weights, lambda: f"of func's constraints at t = {time_text(time)}", mass)
+    return CoupledSolver(constraints, _MAX_ITERATIONS).solve(system, state.detach()[:, None])[0][:, 0]
+
+
+class _Constraints:
+    """A problem whose func is zero in the rows with a derivative."""
+
+    def __init__(self, problem: Problem, mass: MassMatrix) -> None:
+        self._problem, self._mass = problem, mass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._problem, name)
+
+    def slopes(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        return self._mass.constraints(self._problem.slopes(*arguments, **options))
+
+    def packed_slope(self, time: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+        return self._mass.constraints(self._problem.packed_slope(time, packed))
 
 
 def as_number(time: Array) -> float:

@@ -8,7 +8,7 @@ first derivatives as its own.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, is_finite, library, sizes
+from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, is_finite, library, norm, sizes
+from fracdnn.solver.constraints import MassMatrix
 from fracdnn.solver.convergence import Mixing, Progress
-from fracdnn.solver.linear import Dense, attached_by_iteration, attached_slopes
+from fracdnn.solver.linear import Dense, attached_by_iteration, attached_slopes, attached_states
 from fracdnn.solver.problem import Problem
 from fracdnn.tracing import being_transformed
 
@@ -33,6 +34,7 @@ _FEW = 16  # iterations after which a search makes a matrix instead
 _LONGER, _LONGEST = 4, 15  # for iterations without a matrix, to rounding; and for gradients
 # Components up to which modes are looked for, and how large they have to be to grow.
 _MOST_MODES, _GROWING = 64, 3.0
+_SHORTEST_PART = 1e-3  # of Newton's step that a line search tries
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
 _SLOW, _PATIENCE = 0.3, 6
@@ -46,14 +48,25 @@ class System:
     known: Array  # [G, S, d]
     weights: Array  # [G, S, S]
     name: Callable[[], str]
+    mass: MassMatrix | None = None  # mass · u in place of u on the left
 
-    def states(self, slopes: Array) -> Array:
-        return self.known + self.weights @ slopes
+    def states(self, slopes: Array, near: Array) -> Array:
+        """Return the states with these slopes; components without a derivative stay as they are in `near`."""
+        integrals = self.known + self.weights @ slopes
+        return integrals if self.mass is None else self.mass.completed(integrals, near)
+
+    def residual(self, states: Array, slopes: Array) -> Array:
+        left = states if self.mass is None else self.mass.times(states)
+        return left - (self.known + self.weights @ slopes)
+
+    def derivatives(self, values: Array) -> Array:
+        """Return values with zeros in the rows of constraints, whose unit is not that of any state."""
+        return values if self.mass is None else self.mass.derivatives(values)
 
     def detached(self) -> "System":
         if not isinstance(self.known, torch.Tensor):
             return self
-        return System(self.clock, self.known.detach(), self.weights.detach(), self.name)
+        return replace(self, known=self.known.detach(), weights=self.weights.detach())
 
 
 class CoupledSolver:
@@ -90,7 +103,7 @@ class CoupledSolver:
         transformed = being_transformed()
         wanted = torch.is_grad_enabled() or transformed
         unknowns = math.prod(system.known.shape)
-        small = unknowns <= SMALL or transformed
+        small = unknowns <= SMALL or transformed or system.mass is not None
         by_shifts = not small and len(system.weights) == 1
         dense = small or (self.is_stiff and not by_shifts)
         with torch.no_grad():
@@ -118,8 +131,11 @@ class CoupledSolver:
                 found = self._by_newton(system, guess, in_numpy=not transformed, always_anew=close and wanted)
         if not wanted:
             return found
+        if system.mass is not None:
+            states = self._attached(system, *found)
+            return states, system.derivatives(self.problem.slopes(system.clock, states))
         slopes = (self._attached if dense else self._attached_by_iteration)(system, *found)
-        return system.states(slopes), slopes
+        return system.states(slopes, found[0]), slopes
 
     def after(self, residual: Array) -> Array:
         """What states [G, S, d] become of such a residual of the last system's equations: less of it in a stiff one."""
@@ -137,6 +153,8 @@ class CoupledSolver:
         if isinstance(self._jacobians, torch.Tensor) and being_transformed():
             return False
         ends, orders = as_numpy(self._jacobians[[0, -1]]), as_numpy(orders).reshape(-1)
+        if self.problem.mass is not None:
+            ends = self.problem.mass.without_constraints(ends)
         scale = np.repeat(duration**orders, ends.shape[1] // len(orders))
         return bool(have_growing_modes(scale[:, None] * ends[None], orders.max(keepdims=True))[0])
 
@@ -154,7 +172,7 @@ class CoupledSolver:
         if not in_numpy or not isinstance(guess, torch.Tensor) or guess.device.type != "cpu":
             return self._newton(Dense, system.detached(), guess, always_anew=always_anew)
         with np.errstate(over="ignore", invalid="ignore"):
-            apart = System(system.clock, as_numpy(system.known), as_numpy(system.weights), system.name)
+            apart = replace(system, known=as_numpy(system.known), weights=as_numpy(system.weights))
             states, slopes = self._newton(Dense, apart, as_numpy(guess), always_anew=always_anew)
         return as_tensor(states, self._dtype), as_tensor(slopes, self._dtype)
 
@@ -162,6 +180,7 @@ class CoupledSolver:
         if self._kind is not kind:
             self._kind, self._jacobians = kind, None
         linear, mixing, anew = None, None, always_anew
+        mass = () if system.mass is None else (system.mass,)
         progress, self._at_solution = Progress(_NEWTON_WINDOW), False
         if kind.is_costly and self.kept:
             linear = self.kept.pop(_key(system.weights), None)
@@ -172,8 +191,8 @@ class CoupledSolver:
                 linear, mixing, anew = None, None, True
             else:
                 slopes = self.slopes(system.clock, states)
-            linear = linear or kind(system.weights, self._jacobians)
-            residual = states - system.states(slopes)
+            linear = linear or kind(system.weights, self._jacobians, *mass)
+            residual = system.residual(states, slopes)
             change = linear.solve(residual)
             if not is_finite(change):
                 if anew:
@@ -183,6 +202,7 @@ class CoupledSolver:
             rate, goal = progress.note(change), self._goal(system, states)
             # To a small change belongs a small residual, unless func is steep: then its slopes are not yet known.
             short = rate * progress.length <= goal
+            residual = system.derivatives(residual)
             done = short & (rate * sizes(residual) <= goal)
             ends = bool(done.all())
             # Whether a component is left that needs other Jacobians, or too many iterations.
@@ -203,20 +223,34 @@ class CoupledSolver:
                 self._linear = linear
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
-                return states - change, slopes - linear.times(change)
-            if self.enough and progress.stalls(done):  # a search tries a shorter step
+                return states - change, system.derivatives(slopes - linear.times(change))
+            if self.enough and system.mass is None and progress.stalls(done):  # a search tries a shorter step
                 break
-            mixing = mixing or Mixing()
-            states = mixing.next(states - change, -change)
+            if system.mass is None:
+                mixing = mixing or Mixing()
+                states = mixing.next(states - change, -change)
+            else:
+                states = self._damped(system, linear, states, change)
             anew = always_anew or (slow and not (anew and kind.is_costly))
         self._jacobians = None
         raise self._not_converged(system, progress.largest)
+
+    def _damped(self, system: System, linear: Any, states: Array, change: Array) -> Array:
+        """Return the next iterate: the longest part of Newton's step after which the next step is shorter."""
+        unit, part, trial = (sizes(states) + sizes(change)).clip(min=self._tiny)[:, None], 1.0, states - change
+        while part > _SHORTEST_PART:
+            next_change = linear.solve(system.residual(trial, self.slopes(system.clock, trial)))
+            if norm(next_change / unit) <= (1.0 - 0.25 * part) * norm(change / unit):
+                break
+            part *= 0.25
+            trial = states - part * change
+        return trial
 
     def _iterated(self, system: System, states: Array, most: int) -> tuple[Array, Array]:
         mixing, progress = Mixing(), Progress(_WINDOW)
         for _ in range(most * (1 if self.enough else _LONGER)):  # a search would take shorter panels
             slopes = self.slopes(system.clock, states)
-            image = system.states(slopes)
+            image = system.states(slopes, states)
             change = image - states
             if not is_finite(change):
                 break
@@ -253,14 +287,16 @@ class CoupledSolver:
                 jacobians = torch.as_tensor(self._jacobians).to(states.dtype)
             else:
                 _, jacobians = Dense.jacobians(self, system.clock, states)
+        if system.mass is not None:
+            return attached_states(self.problem, system, states, jacobians)
         return attached_slopes(self.problem, system, slopes, jacobians)
 
     def _attached_by_iteration(self, system: System, states: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
         apart, about = system.detached(), None if self._linear is None else self._linear.transposed()
         return attached_by_iteration(
-            self.problem.slopes(system.clock, system.states(slopes)),
+            self.problem.slopes(system.clock, system.states(slopes, states)),
             slopes,
-            lambda slopes: self.problem.slopes(system.clock, apart.states(slopes)),
+            lambda slopes: self.problem.slopes(system.clock, apart.states(slopes, states)),
             self._max_iterations * (_LONGER if about else _LONGEST),
             partial(self._not_converged, system),
             about,

@@ -13,6 +13,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.arrays import Array, as_kind, as_numpy, as_tensor, component_sizes, library, sizes
+from fracdnn.solver.constraints import MassMatrix
 from fracdnn.solver.convergence import solved_linear
 from fracdnn.solver.jacobians import slopes_with_jacobians, unhooked
 from fracdnn.solver.problem import Problem
@@ -22,12 +23,12 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Dense:
-    """For weights W [G, S, S] and Jacobians [S, n, n], where n = G · d."""
+    """For weights W [G, S, S] and Jacobians [S, n, n], where n = G · d; M − W J for a mass matrix M."""
 
     is_costly = False
 
-    def __init__(self, weights: Array, jacobians: Array) -> None:
-        self._jacobians, matrix = jacobians, matrix_of(weights, jacobians)
+    def __init__(self, weights: Array, jacobians: Array, mass: MassMatrix | None = None) -> None:
+        self._jacobians, matrix = jacobians, matrix_of(weights, jacobians, mass)
         try:
             self._inverse = library(matrix).linalg.inv(matrix)
         except (np.linalg.LinAlgError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
@@ -57,14 +58,14 @@ class Dense:
         return sizes(by_points(abs(self._inverse) @ flat(rounding), rounding))
 
 
-def matrix_of(weights: Array, jacobians: Array) -> Array:
-    """I − W J, [..., S n, S n], where the unknowns of a point come together; of weights [..., G, S, S]."""
+def matrix_of(weights: Array, jacobians: Array, mass: MassMatrix | None = None) -> Array:
+    """Return I − W J or M − W J, [..., S n, S n], for weights [..., G, S, S]; the unknowns of a point come together."""
     groups, count = weights.shape[-3], weights.shape[-1]
     n, of = jacobians.shape[-1], library(weights)
     if n > groups:  # [..., n, S, S]
         weights = of.stack([weights] * (n // groups), axis=-3).reshape(*weights.shape[:-3], n, count, count)
     product = weights.swapaxes(-3, -2)[..., None] * jacobians.swapaxes(-3, -2)[..., None, :, :, :]  # [..., S, n, S, n]
-    identity = of.eye(count * n)
+    identity = of.eye(count * n) if mass is None else of.kron(of.eye(count), mass.packed(n, jacobians))
     if isinstance(weights, torch.Tensor):
         identity = identity.to(weights)
     return identity - product.reshape(*product.shape[:-4], count * n, count * n)
@@ -93,13 +94,30 @@ def attached_slopes(
         matrix = matrix * unit.mT / unit
 
     def step(slopes: torch.Tensor) -> torch.Tensor:
-        residual = (slopes - problem.slopes(system.clock, system.states(slopes))).reshape(shape)
+        residual = (slopes - problem.slopes(system.clock, system.states(slopes, slopes))).reshape(shape)
         column = flat(residual) / unit
         # Of samples, those without a solution must not stop the others.
         found = torch.linalg.solve_ex(matrix, column)[0] if apart else torch.linalg.solve(matrix, column)
         return by_points(unit * found, residual).reshape(slopes.shape)
 
     return attached(step, slopes)
+
+
+def attached_states(problem: Problem, system: Any, states: torch.Tensor, jacobians: torch.Tensor) -> torch.Tensor:
+    """Return states [1, S, n] that solve a system with a mass matrix, attached to the graph."""
+    with torch.no_grad():
+        matrix = matrix_of(system.weights.detach(), jacobians, system.mass)
+        # Equations and unknowns are scaled, since those of a circuit have very different sizes.
+        unit = flat(component_sizes(states) + 0.0 * states.detach())
+        matrix = matrix * unit.mT
+        row_size = matrix.abs().amax(1, keepdim=True)
+        matrix = matrix / row_size
+
+    def step(states: torch.Tensor) -> torch.Tensor:
+        residual = system.residual(states, problem.slopes(system.clock, states))
+        return by_points(unit * torch.linalg.solve(matrix, flat(residual) / row_size), residual)
+
+    return attached(step, states)
 
 
 def attached(step: Function, solution: torch.Tensor) -> torch.Tensor:

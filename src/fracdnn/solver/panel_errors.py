@@ -13,7 +13,7 @@ import torch
 from fracdnn.caputo.weights import gamma
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver.arrays import Array, as_kind, cast, library, norm, sizes
-from fracdnn.solver.collocation import Memory, Panel, PanelScheme
+from fracdnn.solver.collocation import Memory, Panel, PanelScheme, consistent_state
 from fracdnn.solver.jacobians import Products
 
 SAFETY, SHRINK = 0.9, 0.2
@@ -167,7 +167,11 @@ class PanelErrors:
         # Where old errors die out, that of a state is the one of its own interpolation; where they grow, at the end.
         grown = ((self._span - panel.begin) / length) ** (orders - 1.0).clip(min=0.0)
         self.misfit, of_states = scheme.tails(panel)
-        of_slopes = self.misfit if noise is None else of.where(self.misfit <= noise, 0.0, self.misfit)
+        of_slopes = self.misfit
+        if scheme.problem.mass is not None:  # The others have no slopes.
+            of_slopes = of.where(scheme.problem.mass.mask(of_slopes) > 0.0, of_slopes, math.inf)
+        if noise is not None:
+            of_slopes = of.where(self.misfit <= noise, 0.0, of_slopes)
         error = of.minimum(fading.part * _OF_SLOPES * self._mass * of_slopes, _OF_STATES * grown * of_states)
         broken = 0.0 * gap
         if memory.slopes is not None:
@@ -182,6 +186,9 @@ class PanelErrors:
                 broken = of.where(gap <= self._seen_mass(panel, length) * continued, 0.0, gap)
                 jump = of.where(jump <= continued, 0.0, jump)
             broken = local * broken
+            if scheme.problem.mass is not None:  # Another root of the constraints is no solution, however short.
+                of_root = (1.0 - scheme.problem.mass.mask(gap)) * of.where(first, 0.0, gap)
+                error, broken = of.maximum(error, _OF_ROOT * of_root), of.maximum(broken, of_root)
             seen = self._seen_mass(panel, length * float(scheme.points.places[0]))
             error = of.maximum(error, of.maximum(local * seen * jump, _CONTINUITY * broken))
         self.left = orders * share * kept * error
@@ -219,7 +226,11 @@ class PanelErrors:
         elapsed, base = interval * scheme.numbers(shares), memory.state[:, None]
         powers = cast((elapsed / interval)[..., None] ** orders.clip(max=1.0)[..., None], base)
         states = scheme.tensor(base + (panel.states[:, :1] - base) * powers)
-        slopes = scheme.own_kind(scheme.problem.slopes(scheme.clock(panel.begin + elapsed), states))
+        clock = scheme.clock(panel.begin + elapsed)
+        if scheme.problem.mass is not None:
+            each = zip(clock, states.unbind(1), strict=True)
+            states = torch.stack([consistent_state(scheme.problem, *pair) for pair in each], dim=1)
+        slopes = scheme.own_kind(scheme.problem.slopes(clock, states))
         taken = cast(scheme.points.values_at(elapsed / length), panel.slopes) @ panel.slopes
         missed, steepness = _missed_integral(cast(elapsed, slopes), slopes, taken)
         # As it is seen from the points, then as the equations make it of that, which is less in a stiff system.
@@ -243,6 +254,8 @@ class PanelErrors:
             return 0.0 * self._mass
         missed = self._mass * scheme.points.tail(scheme.own_kind(along))
         missed = cast(library(missed).where(abs(missed) < math.inf, missed, 0.0), panel.states)
+        if scheme.problem.mass is not None:
+            missed = scheme.problem.mass.derivatives(missed)
         return _OF_SLOPES * abs(scheme.after(missed[:, None] + 0.0 * panel.states))[:, -1]
 
 

@@ -129,7 +129,8 @@ class PanelSearch:
         places, state = self._scheme.points.places, self._memory.state
         if self._restarted:
             return state[:, None] + 0.0 * cast(places[:, None], state)
-        if self._panel is None or float(self._panel.begin) != self.now:
+        # A panel that is too long may have come to another root of the constraints.
+        if self._panel is None or float(self._panel.begin) != self.now or self.problem.mass is not None:
             return None
         weights = self._scheme.points.values_at(places * (length / self._panel.length))
         return cast(weights, self._panel.states) @ self._panel.states

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
+from fracdnn.solver.constraints import MassFunction
 from fracdnn.solver.states import State, States, as_state, check_state, each_part
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, versions
 from fracdnn.validation import check_numbers, check_order
@@ -36,6 +37,7 @@ class Problem:
         self.states, self.orders = states, states.orders  # [groups], float64
         # A func that looks up earlier states in the panels of a solve is told of them, as `DelayedFunction` is.
         self.follower: Any = func if getattr(func, "follows_panels", False) else None
+        self.mass = func.mass if isinstance(func, MassFunction) else None
         self.n_evaluations = 0
         self.max_evaluations = math.inf
         self.pattern: Any = None  # of func's Jacobian: one with all entries that were found so far
