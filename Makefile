@@ -63,7 +63,6 @@ $(READY): pyproject.toml constraints.txt
 		|| { echo "fracdnn needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(VENV)/bin/fracdnn warmup
 	@touch $@
 
 # At most 75 minutes on two cores; REPRODUCE="table --out DIR" for less, and after Ctrl-C the same command goes on.
@@ -137,5 +136,5 @@ release-check:
 	$(PYTHON) -m tools.release_check
 
 clean:
-	find src -name '*.nb[ci]' -delete
+	find reproduction -name '*.nb[ci]' -delete
 	rm -rf $(VENV) build dist docs/gallery site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

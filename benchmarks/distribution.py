@@ -81,7 +81,7 @@ def timed(count: int, threads: int, rows: int) -> dict:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {**os.environ, "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    shared |= {name: str(threads) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")}
+    shared |= {"OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-m", "benchmarks.distribution", "--work", "--rows", str(rows)]
     jobs = [
         subprocess.Popen(command, env={**shared, "RANK": str(rank)}, stdout=subprocess.PIPE) for rank in range(count)

@@ -38,8 +38,8 @@ class NaiveNetwork(OtherNetwork):
 
 
 def twin(network: FractionalNetwork, kind: type[FractionalNetwork]) -> FractionalNetwork:
-    """The same numbers in a network of another kind, by matrix products: the compiled pass is not for it."""
-    other = kind(**{**network.options, "engine": "matmul"}).to(network.W.dtype)
+    """Return the same numbers in a network of another kind."""
+    other = kind(**network.options).to(network.W.dtype)
     other.load_state_dict(network.state_dict())
     return other
 

@@ -3,7 +3,6 @@
 from benchmarks.case import Case, Group, Options
 from benchmarks.cases import (
     depth,
-    first_use,
     gpu,
     gpu_dense,
     long_solve,
@@ -13,7 +12,6 @@ from benchmarks.cases import (
     predict,
     scaling,
     solver,
-    table,
 )
 
 GROUPS: dict[str, Group] = {
@@ -21,7 +19,6 @@ GROUPS: dict[str, Group] = {
     for group in (
         paper_size.GROUP,
         perfume.GROUP,
-        table.GROUP,
         depth.DEPTH,
         depth.WIDTH,
         depth.CHECKPOINT,
@@ -37,7 +34,6 @@ GROUPS: dict[str, Group] = {
         scaling.DEPTH,
         scaling.SAMPLES,
         predict.GROUP,
-        first_use.GROUP,
     )
 }
 

@@ -273,9 +273,7 @@ _PAPER = [("plain", "ours"), ("naive", "ours")]
 _DEPTH = [("exact", "residual"), ("compressed", "residual")]
 _CHECKPOINT = [("checkpoint", "compressed")]
 _GPU = [(f"{way}, {kind}", f"residual, {kind}") for kind in ("eager", "graph") for way in ("torch", "triton")]
-_GPU_ENGINES = ("residual", "products", "fused", "triton")
-_GPU_DENSE = [("auto, eager", "residual, eager")]
-_GPU_DENSE += [(f"{way}, graph", "residual, graph") for way in _GPU_ENGINES[1:]]
+_GPU_DENSE = [(f"ours, {kind}", f"residual, {kind}") for kind in ("eager", "graph")]
 _SOLVER = [("ours", "torchdiffeq"), ("fdeint (PyPI)", "ours")]
 
 TABLES: dict[str, Callable[[Records], str]] = {
@@ -285,7 +283,6 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "perfume": perfume,
     "predict": predict,
     "paper-size": partial(times, group="paper-size", unit="ms", ratios=_PAPER),
-    "table": partial(times, group="table", unit="ms", ratios=[("autograd", "ours")]),
     "depth": partial(times, group="depth", unit="µs", ratios=_DEPTH, per="layers"),
     "width": partial(times, group="width", unit="µs", ratios=_DEPTH[1:], per="layers"),
     "width-memory": partial(memory, group="width", ratios=_DEPTH[1:], by="state"),
@@ -295,7 +292,7 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "gpu": partial(times, group="gpu", unit="µs", ratios=_GPU, per="layers"),
     "gpu-memory": partial(gpu_memory, group="gpu", rivals=[f"{way}, eager" for way in ("residual", "torch", "triton")]),
     "gpu-dense": partial(times, group="gpu-dense", unit="ms", ratios=_GPU_DENSE),
-    "gpu-dense-memory": partial(gpu_memory, group="gpu-dense", rivals=[f"{way}, graph" for way in _GPU_ENGINES]),
+    "gpu-dense-memory": partial(gpu_memory, group="gpu-dense", rivals=["residual, graph", "ours, graph"]),
     "gpu-fit": partial(times, group="gpu-fit", unit="s", ratios=[("steps", "graphs")]),
     "gpu-targets": partial(targets, groups=("gpu", "gpu-dense", "gpu-fit")),
     "gpu-machine": partial(machine, groups=("gpu", "gpu-dense", "gpu-fit")),
@@ -314,5 +311,4 @@ TABLES: dict[str, Callable[[Records], str]] = {
     "order-one-errors": partial(errors, group="order-one"),
     "scaling-depth": partial(times, group="scaling-depth", unit="µs", per="layers"),
     "scaling-samples": partial(times, group="scaling-samples", unit="ms"),
-    "first-use": partial(times, group="first-use", unit="s"),
 }

@@ -25,6 +25,7 @@ ROOMS = [
     "validation",
     "parameters",
     "files",
+    "interrupts",
     "container",
     "kernels",
     "caputo",
@@ -218,7 +219,7 @@ LATE = ("matplotlib", "scipy", "sklearn", "rich", "safetensors", "polars", "onnx
 @pytest.mark.parametrize(
     ("code", "late"),
     [
-        ("import fracdnn, fracdnn.cli, fracdnn.kernels.interrupts", ("torch", "numpy", "typer", *LATE)),
+        ("import fracdnn, fracdnn.cli, fracdnn.interrupts", ("torch", "numpy", "typer", *LATE)),
         ("import fracdnn; fracdnn.nn, fracdnn.solver, fracdnn.caputo, fracdnn.optim, fracdnn.training", LATE),
     ],
 )

@@ -144,7 +144,7 @@ def main() -> None:
         if where.returncode:
             sys.exit(where.stderr)
         print(f"fracdnn of {Path(where.stdout.strip()).parent}")
-        if options.extras and run("-c", "import lmfit, numba, onnx, typer", cwd=folder).returncode:
+        if options.extras and run("-c", "import lmfit, onnx, typer", cwd=folder).returncode:
             sys.exit("not all extras are installed: run pip install 'fracdnn[all]'")
         print(run("-m", "fracdnn", "info", "--system", cwd=folder).stdout)
         found = faults(README.read_text(encoding="utf-8"), Path(folder))

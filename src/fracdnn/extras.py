@@ -11,7 +11,6 @@ EXTRAS = {
     "report": ("jinja2", "matplotlib", "plotly"),
     "cli": ("joblib", "typer"),
     "onnx": ("onnx", "onnxscript"),
-    "fast": ("numba",),
     "fit": ("lmfit",),
 }
 # Modules that are called something else where they are installed from.

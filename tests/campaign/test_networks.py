@@ -1,4 +1,4 @@
-"""Random networks on every engine against the definition: outputs, objectives, and all gradients."""
+"""Random networks against the definition: outputs, objectives, and all gradients."""
 
 from dataclasses import dataclass, replace
 
@@ -12,8 +12,6 @@ from fracdnn.training import Objective, Regularization, backward
 from tests.campaign import budget, network_definition, ways
 from tests.campaign.stack_cases import memories
 from tests.campaign.trying import assert_same, try_cases
-
-pytest.importorskip("numba", reason="the compiled kernel is one of the engines")
 
 # Torch says so on CPUs without bfloat16.
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
@@ -38,7 +36,6 @@ class Case:
     grid: tuple | None = None  # of a stencil
     stencil: str = "nine-point"
     residual: bool = True
-    engine: str = "auto"
     order: float | tuple = 0.5
     learn_order: bool | str = False
     steps: float | tuple = 0.2
@@ -81,7 +78,6 @@ def network_of(case):
         activation=case.activation,
         bias=case.bias,
         residual=case.residual,
-        engine=case.engine,
         order=case.order,
         learn_order=case.learn_order,
         step_size=case.steps,
@@ -110,17 +106,6 @@ def data_of(case):
     weight = 0.1 + torch.rand(n, dtype=torch.float64, generator=generator)
     weight[1::3] = 0.0
     return x, target, weight.to(dtype) if case.weighted else None
-
-
-def engine_of(case):
-    """What has to run."""
-    by_products = case.grid is None and len(case.rows) == 1 and case.rows[0] > 0
-    fixed = not case.learn_order and not case.learn_steps and case.residual and case.compress is not True
-    small = (case.width or case.n_features) <= 16 and case.n_layers <= 192
-    by_kernel = by_products and fixed and case.activation in ("tanh", "relu") and case.dtype != "bfloat16"
-    if case.engine != "auto":
-        return case.engine
-    return "numba" if by_kernel and small else "matmul" if by_products else "autograd"
 
 
 def wide_of(network, x, case):
@@ -167,7 +152,6 @@ def check_outputs(case):
 
     x = x.detach().requires_grad_(case.learn_x)
     mine = network(x)
-    assert network.engine_ == engine_of(case)
     found = {"outputs": mine, "states": network(x, trajectory=True), "modules": network.as_modules()(x)}
     found |= gradients((mine * cotangent).sum(), needing_gradients(x, dict(network.named_parameters())))
     with torch.no_grad():
@@ -195,7 +179,6 @@ def check_objective(case):
     by_autograd = {"value": usual, **gradients(usual, inputs)}
     if inputs:
         mine, outputs_found = backward(objective, network, x, target, weight)
-        assert network.engine_ == engine_of(case)
         found = {"value": torch.tensor(mine, dtype=torch.float64)}
         found |= {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in inputs.items()}
         assert_same(found, expected, tolerance_of(case, network))
@@ -228,21 +211,14 @@ def check_ways(case):
     network, x = ways.copied(network, case.wrappers), x.detach().requires_grad_(case.learn_x)
     call = ways.called(network, trajectory=False, wrappers=case.wrappers)
     found = ways.DERIVATIVES[case.derivative](call, network, x, question)
-    if not is_watched(case):
-        assert network.engine_ == engine_of(case)
     coarse = case.dtype == "bfloat16" or "autocast" in case.wrappers
     tolerance = max(tolerance_of(case, network), TOLERANCES["bfloat16"] if coarse else 0.0)
     assert_same(found, expected, tolerance, coarse=coarse)
 
 
-def is_watched(case):
-    """Whether only plain operations can serve."""
-    return case.derivative in ways.OF_FUNC or bool({"autocast", "by sample"} & set(case.wrappers))
-
-
 @st.composite
 def architectures(draw):
-    """Everything but data and objective; the engine is one that can serve."""
+    """Draw everything but data and objective."""
     n_layers = draw(st.integers(1, 6) | st.integers(1, 40))
     grid = draw(st.sampled_from([None, None, None, (2, 2), (1, 3), (3, 2)]))
     width = draw(st.none() | st.integers(1, 20)) if grid is None else draw(st.sampled_from([None, grid[0] * grid[1]]))
@@ -274,15 +250,7 @@ def architectures(draw):
 def cases_of_outputs(draw):
     case = draw(architectures())
     rows = draw(st.sampled_from([(3,), (1,), (33,), (0,), (), (2, 3)]))
-    case = replace(case, rows=rows, dtype=draw(st.sampled_from(["float64", "float32", "bfloat16"])))
-    return draw(with_engine(case))
-
-
-@st.composite
-def with_engine(draw, case):
-    best = engine_of(case)
-    engines = ("autograd", "matmul", "numba")
-    return replace(case, engine=draw(st.sampled_from(["auto", *engines[: engines.index(best) + 1]])))
+    return replace(case, rows=rows, dtype=draw(st.sampled_from(["float64", "float32", "bfloat16"])))
 
 
 @st.composite
@@ -290,7 +258,7 @@ def cases_of_objectives(draw):
     case = draw(architectures())
     factors = st.sampled_from([0.0, 0.01, 0.3, 2.0])
     matrix = case.grid is None and (case.width or case.n_features) <= 6
-    case = replace(
+    return replace(
         case,
         rows=(draw(st.integers(1, 70)),),
         dtype=draw(st.sampled_from(["float64", "float32"])),
@@ -305,7 +273,6 @@ def cases_of_objectives(draw):
         laplacian=draw(st.sampled_from(["time", "matrix"])) if matrix else "time",
         exponent=draw(st.sampled_from([1.0, 0.4, 0.7, 2.0])),
     )
-    return draw(with_engine(case))
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))
@@ -325,7 +292,7 @@ def cases_of_ways(draw):
     case = ways.made_possible(case)
     if case.derivative in ("jacrev", "jacfwd") and case.n_layers * (case.width or case.n_features) ** 2 > 200:
         case = replace(case, derivative="vjp")
-    return case if is_watched(case) else draw(with_engine(case))
+    return case
 
 
 @pytest.mark.parametrize("part", range(budget.cases(1, 4)))

@@ -227,34 +227,3 @@ def test_two_trainings_write_one_run(tmp_path):
     assert same(ours, theirs)
     assert (tmp_path / "run" / "held-out.csv").read_bytes() == (tmp_path / "alone" / "held-out.csv").read_bytes()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["held-out.csv", "model.fracdnn"]
-
-
-KERNEL = """
-import torch
-from fracdnn.kernels import loading
-from fracdnn.nn import FractionalNetwork
-
-assert loading.small_network(torch.float64).module is not None
-torch.manual_seed(0)
-net = FractionalNetwork(2, 2, n_layers=9, engine="numba").double()
-print(net(torch.linspace(-1, 1, 1000, dtype=torch.float64).reshape(500, 2)).sum().item().hex())
-"""
-
-
-@pytest.mark.skipif(not full(), reason="compiles kernels several times: only in the full campaign")
-def test_two_processes_compile_into_one_empty_cache(tmp_path):
-    pytest.importorskip("numba", reason="there is nothing to compile without Numba")
-    results = []
-    for _ in range(2):  # into an empty cache, then with what the two have left there
-        processes = [
-            begun(sys.executable, "-W", "error", "-c", KERNEL, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)
-        ]
-        for process in processes:
-            out, complaint = process.communicate()
-            assert process.returncode == 0, complaint
-            results.append(out)
-    say_tried("one kernel cache by two processes", 4)
-    assert len(set(results)) == 1
-    assert (
-        begun(sys.executable, "-c", KERNEL, NUMBA_CACHE_DIR=str(tmp_path)).communicate()[1] == ""
-    )  # nothing to compile

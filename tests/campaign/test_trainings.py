@@ -34,7 +34,6 @@ class Case:
     n_layers: int = 3
     order: float = 0.5
     step_size: float = 0.2
-    engine: str = "auto"
     n: int = 8
     scale: float = 1.0  # of x
     weighted: bool = False
@@ -54,7 +53,7 @@ class Case:
 
 def network_of(case):
     generator = torch.Generator().manual_seed(case.seed)
-    options = {"order": case.order, "step_size": case.step_size, "engine": case.engine}
+    options = {"order": case.order, "step_size": case.step_size}
     network = FractionalNetwork(case.width, case.n_outputs, n_layers=case.n_layers, generator=generator, **options)
     return network.double()
 
@@ -181,7 +180,6 @@ def cases(draw, methods):
         n_layers=draw(st.integers(1, 8)),
         order=draw(ORDERS | st.just(1.0)),
         step_size=draw(st.sampled_from([0.2, 0.05, 1.0])),
-        engine=draw(st.sampled_from(["auto", "matmul", "autograd"])),
         n=draw(st.integers(1, 20)),
         scale=draw(st.sampled_from([1.0, 5.0, 30.0])),
         weighted=draw(st.booleans()),

@@ -139,20 +139,3 @@ def test_info_takes_a_learned_order_from_the_networks_where_no_training_tells_it
     TableModel(fitted, "species", {}).save(tmp_path / "m.fracdnn")
     document = json.loads(run("info", "m.fracdnn", "--json", cwd=tmp_path).stdout)
     assert document["network"]["order"] == fitted.order_ != 0.5
-
-
-def test_warmup_names_every_dtype():
-    done = subprocess.run([sys.executable, "-m", "fracdnn", "warmup"], capture_output=True, text=True, check=True)
-    lines = [line.partition(" (")[0] for line in done.stdout.splitlines()]
-    assert [line.partition(":")[0] for line in lines] == [f"small network, {dtype}" for dtype in ("float32", "float64")]
-    assert {line.partition(": ")[2] for line in lines} <= {"compiled", "found on disk"}
-
-
-def test_warmup_without_numba_says_what_is_slower():
-    code = "import sys; sys.modules['numba'] = None; from fracdnn.cli import main; sys.argv[1:] = ['warmup']; main()"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "nothing to compile: numba is missing: run pip install 'fracdnn[fast]'",
-        "until then, small networks train several times slower, on torch's operations",
-    ]

@@ -13,13 +13,13 @@ from tests.test_extras import OURS, without
 MAIN = "import os; os.environ['FRACDNN_CACHE'] = '/home/somebody'\nfrom fracdnn.cli import main; main()"
 
 
-def test_versions_devices_engines_and_settings_in_one_block(tmp_path):
+def test_versions_devices_kernels_and_settings_in_one_block(tmp_path):
     document = json.loads(run("info", "--system", "--json", cwd=tmp_path).stdout)
     assert document["fracdnn"] == fracdnn.__version__
     assert document["python"] == platform.python_version()
     assert document["packages"]["scikit-learn"] == metadata.version("scikit-learn")
     assert len(document["devices"]) == 1 + torch.cuda.device_count()
-    assert document["engines"][:3] == ["autograd", "matmul", "numba"]
+    assert document["kernels"] == (["triton"] if torch.cuda.is_available() else ["none"])
     text = run("info", "--system", cwd=tmp_path).stdout
     assert [line.partition(": ")[0] for line in text.splitlines()] == list(document)
 
@@ -27,7 +27,7 @@ def test_versions_devices_engines_and_settings_in_one_block(tmp_path):
 def test_it_needs_no_extra_and_names_no_folder():
     done = without(OURS, MAIN, "info", "--system")
     assert done.returncode == 0, done.stderr
-    assert "engines: autograd, matmul\n" in done.stdout
+    assert "kernels: none\n" in done.stdout
     assert "FRACDNN_CACHE (set)" in done.stdout
     assert "somebody" not in done.stdout
 

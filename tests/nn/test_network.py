@@ -218,7 +218,7 @@ def test_options_build_the_same_network_again():
 
 def test_what_a_network_says_of_itself():
     shown = repr(network(width=5, learn_order=True, order=0.7))
-    assert "2 → 3, 8 layers of width 5, activation='tanh', bias=True, operator='dense', engine='auto'" in shown
+    assert "2 → 3, 8 layers of width 5, activation='tanh', bias=True, operator='dense'" in shown
     assert "order=0.7 (learned), step_size=0.2, compress='auto'" in shown
 
 
@@ -248,10 +248,6 @@ def test_autocast_keeps_the_states_of_a_wide_network_in_single_precision():
 
 BAD = [
     (lambda: network(residual=False, order=7.0), r"order must lie in \(0, 1\], got 7.0"),
-    (
-        lambda: network(engine="gpu"),
-        "engine must be one of 'auto', 'autograd', 'matmul', 'numba', 'triton', 'triton-wide', got 'gpu'",
-    ),
     (
         lambda: network(depth=3),
         "FractionalNetwork must be given options it has, got 'depth'; it takes activ",
@@ -311,22 +307,10 @@ def test_modules_keep_what_is_frozen_and_the_mode(linear):
     assert frozen == {"input_projection.bias", *layers}
 
 
-def test_an_engine_that_can_serve_no_batch_is_refused_at_once():
-    with pytest.raises(FracdnnError, match="engine='numba' cannot run this network: its activation is 'gelu'"):
-        network(engine="numba", activation="gelu")
-    with pytest.raises(FracdnnError, match="engine='matmul' cannot run this network: its operator is a stencil"):
-        network(4, operator="nine-point", grid_shape=(2, 2), engine="matmul")
-    net = network(learn_order=True)
-    with pytest.raises(FracdnnError, match="engine='numba' cannot run this network: its order or steps are learned"):
-        net.engine = "numba"
-    assert net.engine == "auto"
-    net(batch())
-
-
-def test_a_trajectory_says_what_it_ran_on():
+def test_a_trajectory_says_how_it_was_summed():
     net = network()
     net(batch(), trajectory=True)
-    assert (net.engine_, net.compressed_) == ("autograd", False)
+    assert net.compressed_ is False
 
 
 def test_layers_and_learned_orders_describe_themselves():
@@ -353,16 +337,6 @@ def test_a_refused_state_dict_changes_nothing():
     with pytest.raises(FracdnnError, match="must be one of order"):
         net.load_state_dict(other.state_dict())
     assert torch.equal(net.K, before)
-
-
-def test_an_engine_may_be_asked_for_later():
-    net = network()
-    net(batch())
-    net.engine = "matmul"
-    net(batch())
-    assert net.engine_ == "matmul"
-    with pytest.raises(FracdnnError, match=r"engine must be one of 'auto', 'autograd', .* got 'fast'"):
-        net.engine = "fast"
 
 
 @pytest.mark.parametrize(
@@ -410,7 +384,6 @@ def test_any_function_of_a_tensor_is_an_activation(activation, options):
     net = network(activation=activation, n_layers=3, learn_order=True, **options).double()
     opened, x = net.as_modules(), batch().double().requires_grad_()
     outputs = net(x)
-    assert net.engine_ == "autograd"
     y = activation(x @ net.input_weight.T + net.input_bias) if "width" in options else x
     states, steps = [y], [layer.double() for layer in opened.stack]
     for j in range(3):
@@ -444,13 +417,11 @@ def test_layers_share_a_module_that_learns():
     assert "activation='PReLU(num_parameters=1)'" in repr(net)
 
 
-def test_an_activation_must_keep_the_shape_and_engines_by_hand_refuse_it():
+def test_an_activation_must_keep_the_shape():
     with pytest.raises(FracdnnError, match=r"return a tensor of the shape it is given, \(.*\), got \(\) from sum;"):
         network(activation=torch.sum)(batch())
     with pytest.raises(FracdnnError, match=r"got tuple from .*lambda"):
         network(activation=lambda y: (y, y))(batch())
-    with pytest.raises(FracdnnError, match="engine='matmul' cannot run this network: its activation, sin, has no name"):
-        network(activation=torch.sin, engine="matmul")
 
 
 PUBLIC_MODULES = {

@@ -50,7 +50,6 @@ MODELS = {
     "learned order": partial(stack, learn_order=True),
     "learned steps": partial(stack, learn_steps=True),
     "network": partial(FractionalNetwork, 4, 2, n_layers=3),
-    "autograd": partial(FractionalNetwork, 4, 2, n_layers=3, engine="autograd"),
     "learned network": partial(FractionalNetwork, 4, 2, n_layers=3, learn_order=True),
     "fdeint": Solve,
     "fdeint compressed": partial(Solve, compress=True),

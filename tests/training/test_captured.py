@@ -35,14 +35,14 @@ WAYS = {
     "Alg. 3": MiniBatchTraining(n_batches=4, max_iter=5, optimizer="bfgs", normalization="feature"),
 }
 NETWORKS = {
-    "triton": {"dtype": torch.float64},
+    "exact": {"dtype": torch.float64},
     "learned": {"dtype": torch.float64, "learn_order": True, "activation": "gelu"},
     "by layer": {"dtype": torch.float64, "learn_order": "layer", "step_size": [0.1] * 5},
     "steps": {"dtype": torch.float64, "learn_steps": True},
     "frozen": {"dtype": torch.float64, "learn_order": True, "frozen": True},
     "stencil": {"n_features": 6, "operator": "five-point", "grid_shape": (2, 3)},
-    "matmul": {"dtype": torch.float64, "n_features": 70},
-    "triton-wide": {"dtype": torch.float64, "n_features": 70, "n_layers": 18},
+    "wide": {"dtype": torch.float64, "n_features": 70},
+    "compressed": {"dtype": torch.float64, "n_features": 70, "n_layers": 18},
 }
 
 
@@ -82,7 +82,7 @@ def step_by_step(monkeypatch, training, task):
     [
         (way, NETWORKS[name])
         for way, name in product(WAYS, NETWORKS)
-        if name != "triton-wide" or way in ("adam", "lbfgs")
+        if name != "compressed" or way in ("adam", "lbfgs")
     ],
     ids=str,
 )

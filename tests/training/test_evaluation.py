@@ -1,7 +1,4 @@
-"""The objective and its gradients as training evaluates them, against the definition and finite differences.
-
-A test that names an engine asserts that this engine ran; one of the kernel, also that the loss was computed inside it.
-"""
+"""The objective and its gradients as training evaluates them, against the definition and finite differences."""
 
 import math
 
@@ -11,11 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from fracdnn.exceptions import NotFiniteError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.nn.engines.numba_network import NumbaLayers
 from fracdnn.training import (
-    AdamTraining,
-    FullBatchTraining,
-    MiniBatchTraining,
     Objective,
     Regularization,
     Task,
@@ -27,19 +20,7 @@ from tests.nn.problems import network
 from tests.slow import each_once
 from tests.training.problems import OBJECTIVES, REGULARIZATION, by_definition, data, orders_of_remainders
 
-pytest.importorskip("numba", reason="the compiled kernel is one of the engines")
-
-ENGINES = ["autograd", "matmul", "numba"]
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 3e-4}
-
-
-@pytest.fixture
-def inside(monkeypatch):
-    """How often a loss was computed inside the kernel."""
-    made = []
-    loss = NumbaLayers.loss
-    monkeypatch.setattr(NumbaLayers, "loss", lambda self, *a, **o: made.append(self) or loss(self, *a, **o))
-    return made
 
 
 def evaluated(objective, net, x, target, weight):
@@ -67,70 +48,55 @@ def check(objective, net, x, target, weight):
     ("width", "size", "dtype"),
     each_once(range(1, 17), [(1, 5), (33, 35), (150, 9)], [torch.float32, torch.float64]),
 )
-def test_every_width_that_the_kernel_takes(inside, dtype, width, size):
+def test_every_small_width(dtype, width, size):
     n, n_layers = size
     net = network(width, 3, n_layers, dtype)
     check(Objective(regularization=REGULARIZATION), net, *data(n, net))
-    assert net.engine_ == "numba"
-    assert len(inside) == 1
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("n_outputs", [1, 2, 7, 20])
-def test_outputs(inside, engine, n_outputs):
-    net = network(3, n_outputs, engine=engine)
+def test_outputs(n_outputs):
+    net = network(3, n_outputs)
     check(Objective(), net, *data(40, net))
     check(Objective("squared_error"), net, *data(40, net, "squared_error"))
-    assert net.engine_ == engine
-    assert len(inside) == (2 if engine == "numba" else 0)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("objective", "way"), each_once(OBJECTIVES, [(False, None), (True, 5), (True, None), (False, 5)]), ids=repr
 )
-def test_losses_weights_and_regularisation(inside, engine, objective, way):
+def test_losses_weights_and_regularisation(objective, way):
     weighted, width = way
-    net = network(width=width, engine=engine, activate_input=True)
+    net = network(width=width, activate_input=True)
     check(objective, net, *data(50, net, objective.loss, weighted))
-    assert net.engine_ == engine
-    assert len(inside) == (engine == "numba")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("order", "bias"), each_once([1.0, 0.9, 0.1], [True, "scalar", False]))
-def test_orders_and_biases(inside, engine, order, bias):
-    net = network(order=order, bias=bias, n_layers=11, width=4, engine=engine)
+def test_orders_and_biases(order, bias):
+    net = network(order=order, bias=bias, n_layers=11, width=4)
     check(Objective(regularization=REGULARIZATION), net, *data(40, net, weighted=True))
-    assert len(inside) == (engine == "numba")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_remainder_of_a_taylor_expansion_is_of_second_order(inside, engine):
-    net = network(4, 3, 20, engine=engine)
+def test_the_remainder_of_a_taylor_expansion_is_of_second_order():
+    net = network(4, 3, 20)
     given = data(50, net)
     objective = Objective(regularization=REGULARIZATION)
     start, slopes = evaluated(objective, net, *given)
     for order in orders_of_remainders(lambda moved: objective(moved, *given), net, start, slopes, first=1e-2):
         assert abs(order - 2) < 0.15
-    assert len(inside) == (engine == "numba")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_gradients_are_added_to_those_that_are_there(engine):
-    net = network(width=4, engine=engine)
+def test_gradients_are_added_to_those_that_are_there():
+    net = network(width=4)
     given = data(30, net)
     _, once = evaluated(Objective(), net, *given)
     once = [gradient.clone() for gradient in once]
     backward(Objective(), net, *given)
     for parameter, gradient in zip(net.parameters(), once, strict=True):
         torch.testing.assert_close(parameter.grad, 2 * gradient)
-    assert net.engine_ == engine
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_frozen_gets_no_gradient(engine):
-    net = network(width=4, engine=engine)
+def test_what_is_frozen_gets_no_gradient():
+    net = network(width=4)
     net.K.requires_grad_(False)
     net.input_bias.requires_grad_(False)
     given = data(20, net)
@@ -142,10 +108,9 @@ def test_what_is_frozen_gets_no_gradient(engine):
         torch.testing.assert_close(parameter.grad, gradient)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_gradients_are_everyones_to_change(engine):
+def test_gradients_are_everyones_to_change():
     """Not views that autograd refuses, nor a graph that grows, nor one another's memory."""
-    net = network(width=4, engine=engine)
+    net = network(width=4)
     given = data(30, net)
     net.K.grad = torch.zeros_like(net.K).requires_grad_()
     for _ in range(2):
@@ -160,10 +125,9 @@ def test_gradients_are_everyones_to_change(engine):
         assert torch.equal(mine, parameter.grad)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_gradients_lie_as_their_parameters_do(engine):
+def test_gradients_lie_as_their_parameters_do():
     """Fused optimisers pair them by address."""
-    net = network(width=4, engine=engine)
+    net = network(width=4)
     for name in ("K", "W", "input_weight"):
         turned = getattr(net, name).detach().transpose(-1, -2).contiguous().transpose(-1, -2)
         setattr(net, name, torch.nn.Parameter(turned))
@@ -187,19 +151,17 @@ class Twice(FractionalNetwork):
         return 2.0 * super().forward(x)
 
 
-def test_subclasses_say_what_is_minimised(inside):
+def test_subclasses_say_what_is_minimised():
     net = network(4)
     given = data(30, net)
     value, _ = backward(Objective(), net, *given)
     penalty = backward(Objective(regularization=Regularization(decay=0.1)), net, *given)[0] - value
-    made = len(inside)
     assert backward(Doubled(), net, *given)[0] == pytest.approx(2 * value)
     tripled = Objective(regularization=Tripled(decay=0.1))
     assert backward(tripled, net, *given)[0] == pytest.approx(value + 3 * penalty)
     twice = Twice(3, 4, n_layers=5).double()
     x, target, _ = data(6, twice)
     assert backward(Objective(), twice, x, target)[0] == pytest.approx(float(cross_entropy(twice(x), target).detach()))
-    assert len(inside) == made
 
 
 WATCHED = {
@@ -213,7 +175,7 @@ WATCHED = {
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 @pytest.mark.parametrize("what", WATCHED)
-def test_hooks_still_run(inside, what):
+def test_hooks_still_run(what):
     net, seen = network(width=4), []
     handle = WATCHED[what](net, seen)
     try:
@@ -221,7 +183,6 @@ def test_hooks_still_run(inside, what):
     finally:
         handle.remove()
     assert seen
-    assert not inside
 
 
 def test_a_hook_may_change_a_gradient():
@@ -233,21 +194,19 @@ def test_a_hook_may_change_a_gradient():
     torch.testing.assert_close(hooked[0], 3 * plain[0])
 
 
-def test_autocast_anomalies_and_inputs_with_gradients(inside):
+def test_autocast_anomalies_and_inputs_with_gradients():
     net = network(dtype=torch.float32)
     x, target, weight = data(30, net, weighted=True)
     with torch.autocast("cpu", torch.bfloat16):
         backward(Objective(), net, x, target)
     with torch.autograd.set_detect_anomaly(True):
         backward(Objective(), net, x, target)
-    assert net.engine_ == "autograd"
     x.requires_grad_()
     backward(Objective(), net, x, target)
     assert x.grad is not None
     weight.requires_grad_()
     backward(Objective(), net, x.detach(), target, weight)
     assert weight.grad is not None
-    assert not inside
 
 
 def test_it_evaluates_where_gradients_are_off():
@@ -262,10 +221,9 @@ def test_it_evaluates_where_gradients_are_off():
 
 
 def test_nothing_to_learn_is_an_error():
-    for engine in ("autograd", "matmul"):
-        net = network(engine=engine).requires_grad_(False)
-        with pytest.raises(RuntimeError, match="does not require grad"):
-            backward(Objective(), net, *data(30, net))
+    net = network().requires_grad_(False)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        backward(Objective(), net, *data(30, net))
 
 
 @pytest.mark.parametrize(
@@ -277,18 +235,16 @@ def test_nothing_to_learn_is_an_error():
     ],
     ids=str,
 )
-def test_other_networks(inside, options):
+def test_other_networks(options):
     net = network(**options)
     given = data(30, net)
     value, _ = backward(Objective(), net, *given)
     assert value == pytest.approx(float(Objective()(net, *given).detach()))
     assert all(p.grad is not None for p in net.parameters())
-    assert not inside
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_state_that_is_not_finite_is_named(engine):
-    net = network(n_layers=6, engine=engine)
+def test_a_state_that_is_not_finite_is_named():
+    net = network(n_layers=6)
     x, target, _ = data(6, net)
     bad = x.clone()
     bad[2, 1] = math.nan
@@ -318,26 +274,23 @@ def test_trouble_with_a_chunk_and_an_interrupt_end_the_loss_of_all_chunks(monkey
         data_loss_together(Objective(), net, [given])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
-def test_outputs_that_are_not_finite_make_a_loss_that_is_not(engine, loss):
-    net = network(engine=engine)
+def test_outputs_that_are_not_finite_make_a_loss_that_is_not(loss):
+    net = network()
     with torch.no_grad():
         net.W[1, 0] = math.inf
     assert not math.isfinite(backward(Objective(loss), net, *data(6, net, loss))[0])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_large_outputs_do_not_overflow(engine):
-    net = network(engine=engine)
+def test_large_outputs_do_not_overflow():
+    net = network()
     with torch.no_grad():
         net.W.mul_(1e4)
     check(Objective(), net, *data(30, net))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_labels_without_an_output_are_treated_as_torch_does(engine):
-    net = network(engine=engine)
+def test_labels_without_an_output_are_treated_as_torch_does():
+    net = network()
     x, target, _ = data(6, net)
     target[2] = -100  # what cross_entropy ignores
     value, _ = backward(Objective(), net, x, target)
@@ -347,20 +300,17 @@ def test_labels_without_an_output_are_treated_as_torch_does(engine):
         backward(Objective(), net, x, target)
 
 
-def test_small_networks_of_a_dtype_that_the_kernel_does_not_take(inside):
+def test_a_network_of_16_bits():
     net = network().to(torch.bfloat16)
     x, target, _ = data(6, net)
     assert backward(Objective(), net, x, target)[0] == float(cross_entropy(net(x), target).detach())
-    assert net.engine_ == "matmul"
-    assert not inside
 
 
-def test_probabilities_as_targets(inside):
+def test_probabilities_as_targets():
     net = network()
     x, _, _ = data(6, net)
     target = torch.full((6, 4), 0.25, dtype=torch.float64)
     assert backward(Objective(), net, x, target)[0] == pytest.approx(float(cross_entropy(net(x), target).detach()))
-    assert not inside
 
 
 def test_accuracy_is_that_of_the_outputs():
@@ -375,47 +325,8 @@ def test_accuracy_is_that_of_the_outputs():
         )
 
 
-def test_results_do_not_depend_on_threads():
-    threads, found = torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 3, 3, 7):
-            torch.set_num_threads(count)
-            net = network(4, 3, 7, width=6)
-            found.append(evaluated(Objective(), net, *data(3000, net, weighted=True)))
-    finally:
-        torch.set_num_threads(threads)
-    for value, gradients in found[1:]:
-        assert value == found[0][0]
-        assert all(torch.equal(mine, first) for mine, first in zip(gradients, found[0][1], strict=True))
-
-
-@pytest.mark.parametrize(
-    ("training", "options"),
-    each_once(
-        [FullBatchTraining(optimizer="bfgs", max_iter=8), MiniBatchTraining(2, 4), AdamTraining(1e-2, 32, 5)],
-        [{}, {"order": 1.0}, {"learn_order": True}],
-    ),
-    ids=str,
-)
-def test_training_ends_at_the_same_point_on_every_engine(inside, training, options):
-    trained = {}
-    for engine in ENGINES:
-        if engine == "numba" and "learn_order" in options:
-            continue
-        net = network(n_layers=9, engine=engine, bias="scalar", **options)
-        x, target, weight = data(60, net, weighted=True)
-        record = training.fit(Task(net, Objective(regularization=REGULARIZATION), x, target, weight))
-        assert net.engine_ == engine
-        trained[engine] = [torch.tensor(record.column("loss")), *net.parameters()]
-    assert bool(inside) == ("numba" in trained)
-    for engine in trained:
-        for mine, theirs in zip(trained[engine], trained["autograd"], strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-8)
-
-
-def test_a_negative_view_is_taken_for_what_it_is(inside):
+def test_a_negative_view_is_taken_for_what_it_is():
     net = network()
     x, target, _ = data(8, net)
     expected, _ = backward(Objective(), net, -x, target)
     assert backward(Objective(), net, torch._neg_view(x), target)[0] == pytest.approx(expected, rel=1e-14)
-    assert len(inside) == 2

@@ -6,7 +6,7 @@ import sys
 from fracdnn.cli.termination import end_if_permanent, end_with_launcher, exit_code, take_as_interrupt
 from fracdnn.exceptions import MissingExtraError
 from fracdnn.extras import missing, require
-from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.interrupts import interrupt_afterwards
 from fracdnn.version import __version__
 
 

@@ -4,7 +4,6 @@ import inspect
 import os
 import webbrowser
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any
@@ -16,8 +15,7 @@ from fracdnn.cli import options
 from fracdnn.cli.messages import fail, guarded, mute, say
 from fracdnn.cli.places import MODEL, Places, check_model, check_predictions, check_writable
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.extras import missing
-from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.interrupts import interrupt_afterwards
 from fracdnn.tables.reading import check_sheet, check_there, files_of, read_parts
 from fracdnn.tables.words import check_columns, check_target_name
 
@@ -204,7 +202,7 @@ def evaluate(
 def info(
     model: Annotated[Path | None, typer.Argument(help="A model file that `fracdnn train` wrote.")] = None,
     system: Annotated[
-        bool, typer.Option("--system", help="Show versions, devices, engines and settings, for a bug report.")
+        bool, typer.Option("--system", help="Show versions, devices, kernels and settings, for a bug report.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -332,21 +330,3 @@ def play(
             server.serve_forever()
         except KeyboardInterrupt:
             say("the playground is closed")
-
-
-@app.command()
-@guarded
-def warmup() -> None:
-    """Compile the kernel for small networks, once per machine, so that the first training does not wait for it.
-
-    Example: fracdnn warmup
-    """
-    if find_spec("numba") is None:
-        typer.echo(f"nothing to compile: {missing('numba', 'fast')}")
-        typer.echo("until then, small networks train several times slower, on torch's operations")
-        return
-    with interrupt_afterwards():
-        from fracdnn.kernels.loading import warmup as compiled
-    for kernel in compiled():
-        kind = str(kernel.dtype).removeprefix("torch.")
-        typer.echo(f"small network, {kind}: {kernel.state} ({kernel.seconds:.1f} s)")

@@ -13,7 +13,7 @@ import typer
 
 from fracdnn.cli.messages import fail
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.interrupts import interrupt_afterwards
 from fracdnn.parameters import (
     AUTO,
     BOOLEAN,

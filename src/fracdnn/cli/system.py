@@ -12,11 +12,11 @@ from fracdnn.version import __version__
 _CORE = ("torch", "numpy", "scipy", "triton")
 _SETTINGS = ("FRACDNN_DEBUG", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "TRITON_INTERPRET")
 # Folders, which may name a person: only whether they are set is shown.
-_FOLDERS = ("FRACDNN_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+_FOLDERS = ("FRACDNN_CACHE", "XDG_CACHE_HOME")
 
 
 def show_system(*, as_json: bool = False) -> None:
-    """Print versions, devices, engines and settings of this process, as lines or as one JSON document."""
+    """Print versions, devices, kernels and settings of this process, as lines or as one JSON document."""
     modules = dict.fromkeys([*_CORE, *(module for extra in EXTRAS.values() for module in extra)])
     installed = {each.name.lower(): each.version for each in metadata.distributions()}
     packages = {name: installed.get(name, "missing") for name in (PACKAGES.get(each, each) for each in modules)}
@@ -35,7 +35,7 @@ def _shown(value: Any) -> str:
 
 
 def _devices() -> dict[str, Any]:
-    """Devices, threads and engines that work here: each kernel is tried, and warns where it fails."""
+    """Return the devices and threads, and the kernels that work here; a kernel that fails gives a warning."""
     try:
         import torch
 
@@ -43,8 +43,6 @@ def _devices() -> dict[str, Any]:
     except (ImportError, OSError) as error:  # a broken installation is what such a report may be about
         return {"devices": f"torch cannot be imported: {error}"}
     gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
-    numba = ["numba"] if loading.small_network(torch.float64).module else []
-    triton = ["triton", "triton-wide"] if any(map(loading.triton_history, gpus)) else []
     return {
         "devices": [
             f"cpu ({platform.machine()}, {os.cpu_count()} cores)",
@@ -52,5 +50,5 @@ def _devices() -> dict[str, Any]:
         ],
         "threads": torch.get_num_threads(),
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "engines": ["autograd", "matmul", *numba, *triton],
+        "kernels": ["triton"] if any(map(loading.triton_history, gpus)) else ["none"],
     }

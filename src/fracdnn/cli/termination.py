@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fracdnn.kernels.interrupts import interrupt
+from fracdnn.interrupts import interrupt
 
 _received = False
 _GRACE = 30.0  # seconds that torchrun, too, leaves its processes after SIGTERM

@@ -79,7 +79,9 @@ def network_of(document: dict[str, Any]) -> FractionalNetwork:
 
     What a file says of sizes is not believed: nothing is built unless the tensors that came with it are as large.
     """
-    options, state = document["options"], document["state"]
+    # Files written before engines were removed name one.
+    options = {name: value for name, value in document["options"].items() if name != "engine"}
+    state = document["state"]
     if not options["residual"] or options["operator"] != "dense":
         raise ValueError("a network that no estimator builds")
     with torch.device("meta"):

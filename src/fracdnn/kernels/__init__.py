@@ -1,1 +1,1 @@
-"""What is compiled. `loading` says whether it can be; modules that need Numba say so and are imported only by it."""
+"""The Triton kernel of the history sum. `loading` says whether it works on a device."""

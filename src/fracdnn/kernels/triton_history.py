@@ -16,10 +16,6 @@ be learned.
 What all write: `out` the row, with CHANGE plus factor · change; with LATEST, the newest state is read from `latest`
 and stored where it belongs; with SCALED, `scaled` is scale times the newest state, which is the row's own where there
 is a change and `latest` where there is one.
-
-With ACTIVATION, "tanh" or "relu", a row also does what a layer σ(K y + b) does beside its products. Forward, `change`
-holds K y: σ(K y + b) takes its place and is the change; `bias` has a number for each of WIDTH features, and is not read
-where WIDTH is 0. With SCALED it goes back: `scaled` holds σ(K y + b), and scale · state ⊙ σ' takes its place.
 """
 
 from contextlib import nullcontext
@@ -27,8 +23,6 @@ from contextlib import nullcontext
 import torch
 import triton
 import triton.language as tl
-
-from fracdnn.kernels.triton_activations import activated, through_slope
 
 # Numbers of a state for a program of four warps: sixteen bytes of float32 a thread, the widest load there is.
 TILE = 512
@@ -67,27 +61,17 @@ def _far_state(place, known):
 
 @triton.jit
 def _store_row(
-    out, scaled, row, newest, change, bias, factor, scale, at, inside,
-    CHANGE: tl.constexpr, SCALED: tl.constexpr, ACTIVATION: tl.constexpr, WIDTH: tl.constexpr,
+    out, scaled, row, newest, change, factor, scale, at, inside,
+    CHANGE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """What every row ends with: the layer's step, and the newest state times a number."""
     kind = row.dtype
     if CHANGE:
-        x = tl.load(change + at, mask=inside).to(kind)
-        if ACTIVATION != "" and not SCALED:
-            if WIDTH:
-                x += tl.load(bias + at % WIDTH, mask=inside).to(kind)
-            x = activated(x, ACTIVATION)
-            # Not to be kept in the cache either: it is read again only when all layers are done.
-            tl.store(change + at, x.to(change.dtype.element_ty), mask=inside, eviction_policy="evict_first")
-        row += tl.load(factor).to(kind) * x
+        row += tl.load(factor).to(kind) * tl.load(change + at, mask=inside).to(kind)
         newest = row
     tl.store(out + at, row.to(out.dtype.element_ty), mask=inside)
     if SCALED:
-        x = tl.load(scale).to(kind) * newest
-        if ACTIVATION != "":
-            x = through_slope(x, tl.load(scaled + at, mask=inside).to(kind), ACTIVATION)
-        tl.store(scaled + at, x.to(scaled.dtype.element_ty), mask=inside)
+        tl.store(scaled + at, (tl.load(scale).to(kind) * newest).to(scaled.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -119,10 +103,9 @@ def _store_bases(place, length, inside, n_rows, rows, COUNT: tl.constexpr):
     do_not_specialize_on_alignment=["factor", "scale"],
 )
 def finish(
-    out, scaled, base, states, latest, change, bias, weights, factor, scale,
+    out, scaled, base, states, latest, change, weights, factor, scale,
     size, base_row, has_base, begin, weight, weight_step, count,
-    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Row = base + Σ_{k < count} weights[weight + k weight_step] state_{begin + k}, of at most eight states."""
     kind = weights.dtype.element_ty
@@ -136,15 +119,14 @@ def finish(
     if LATEST:
         newest = _newest(latest + at, place + stored * length, inside, LATEST).to(kind)
         row += tl.load(weights + stored * weight_step) * newest
-    _store_row(out, scaled, row, newest, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
+    _store_row(out, scaled, row, newest, change, factor, scale, at, inside, CHANGE, SCALED)
 
 
 @triton.jit(do_not_specialize=["has_base", "rows"], do_not_specialize_on_alignment=["factor", "scale"])
 def start_half(
-    out, scaled, base, states, latest, change, bias, weights, factor, scale,
+    out, scaled, base, states, latest, change, weights, factor, scale,
     size, has_base, rows,
-    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Rows 4 … 7 of a block with their bases and states 0 … 3; weights [8, 8] has a line for each row."""
     kind = weights.dtype.element_ty
@@ -160,7 +142,7 @@ def start_half(
     for n in tl.static_range(4):
         sums += (_summed(bases[n], states, weights + 32 + 8 * n, 1, 4),)
     _store_bases(place, length, inside, rows, sums, 4)
-    _store_row(out, scaled, sums[0], newest, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
+    _store_row(out, scaled, sums[0], newest, change, factor, scale, at, inside, CHANGE, SCALED)
 
 
 @triton.jit(
@@ -168,11 +150,10 @@ def start_half(
     do_not_specialize_on_alignment=["factor", "scale"],
 )
 def start_block(
-    out, scaled, base, states, latest, change, bias, first, far, near_weights, far_weights, oldest, factor, scale,
+    out, scaled, base, states, latest, change, first, far, near_weights, far_weights, oldest, factor, scale,
     size, n_far, has_far, has_first, oldest_row, rows,
     TRANSPOSED: tl.constexpr,
-    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr,
-    ACTIVATION: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+    LATEST: tl.constexpr, CHANGE: tl.constexpr, SCALED: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Rows of a new block from the eight states before it, the far states and the first state.
 
@@ -205,12 +186,12 @@ def start_block(
     else:
         sums = _added(sums, tl.load(first + at, mask=inside).to(kind), oldest + oldest_row, rows)
     _store_bases(base + at, length, inside, rows, sums, 8)
-    _store_row(out, scaled, sums[0], newest, change, bias, factor, scale, at, inside, CHANGE, SCALED, ACTIVATION, WIDTH)
+    _store_row(out, scaled, sums[0], newest, change, factor, scale, at, inside, CHANGE, SCALED)
 
 
 def try_out(device: torch.device) -> None:
     """Run a kernel: an error where Triton cannot compile for a device."""
     one = torch.ones(1, device=device)
-    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "ACTIVATION": "", "WIDTH": 0, "TILE": TILE}
+    options = {"LATEST": False, "CHANGE": False, "SCALED": False, "TILE": TILE}
     with torch.cuda.device(device) if one.is_cuda else nullcontext():
-        finish[(1,)](*[one] * 10, 1, 0, 1, 0, 0, 1, 0, **options, num_warps=WARPS)
+        finish[(1,)](*[one] * 9, 1, 0, 1, 0, 0, 1, 0, **options, num_warps=WARPS)

@@ -20,8 +20,6 @@ from fracdnn.memory.sums import wide
 from fracdnn.tracing import in_dispatch_mode
 
 BLOCK, _HALF = 8, 4
-# What a layer may do inside a kernel.
-ACTIVATIONS = ("tanh", "relu")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -146,27 +144,6 @@ class TritonCompressedSum(BlockedSum):
         self._write(n, state, change=self._readable(change), factor=factor)
         return state
 
-    def advance_layer(
-        self, n: int, products: torch.Tensor, bias: torch.Tensor | None, factor: float, activation: str
-    ) -> torch.Tensor:
-        """x_n = row n + factor · σ(products + bias), which takes the place of the products.
-
-        Both are contiguous, the bias is a number for each feature; σ is one of ACTIVATIONS.
-        """
-        state = self._place(n)
-        self._write(n, state, change=products, factor=factor, bias=bias, activation=activation)
-        return state
-
-    def retreat_layer(self, n: int, change: torch.Tensor, scale: float, value: torch.Tensor, activation: str) -> None:
-        """Make x_n = row n + change; scale · x_n ⊙ σ' takes the place of the value that σ had, contiguous."""
-        place, change = self._place(n), self._readable(change)
-        self._write(n, place, change=change, scaled=value, scale=scale, activation=activation)
-
-    @property
-    def block_of_states(self) -> torch.Tensor:
-        """The states of the block under way, one after the other, and room for those to come."""
-        return self._as_states(self._states)
-
     def _place(self, n: int) -> torch.Tensor:
         """Where x_n goes; the last one apart, so that it does not keep the buffers alive."""
         if n == self.n_rows:
@@ -190,13 +167,11 @@ class TritonCompressedSum(BlockedSum):
         factor: float | torch.Tensor = 1.0,
         scaled: torch.Tensor | None = None,
         scale: float | torch.Tensor = 1.0,
-        bias: torch.Tensor | None = None,
-        activation: str = "",
     ) -> None:
         """Row n into `out`: see `fracdnn.kernels.triton_history` for the others; what is not there is not read."""
-        unused, flags = self._weights.own, {"ACTIVATION": activation, "WIDTH": 0 if bias is None else bias.numel()}
-        flags |= {"LATEST": latest is not None, "CHANGE": change is not None, "SCALED": scaled is not None}
-        inputs = (unused if given is None else given for given in (latest, change, bias))
+        unused = self._weights.own
+        flags = {"LATEST": latest is not None, "CHANGE": change is not None, "SCALED": scaled is not None}
+        inputs = (unused if given is None else given for given in (latest, change))
         kernel, states, tables, place = self._work(n)
         pointers = (out, unused if scaled is None else scaled, *states, *inputs, *tables)
         numbers = (self._number(factor), self._number(scale), self._size)

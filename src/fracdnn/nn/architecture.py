@@ -39,7 +39,7 @@ class Architecture:
     n_layers: int
     width: int
     has_input_projection: bool
-    # Names, or functions of a tensor, which only the engine "autograd" runs.
+    # Names, or functions of a tensor.
     input_activation: Any
     activation: Any
     bias: bool | str
@@ -56,10 +56,10 @@ class Architecture:
         return y0.to(x.dtype)
 
     def outputs(self, plan: MemoryPlan, x: torch.Tensor, weights: Weights) -> torch.Tensor:
-        """W Y_N in torch operations: the engine "autograd", for any transform and derivative."""
-        return linear(self.states(plan, x, weights), weights.W)
+        """W Y_N."""
+        return linear(self.states(plan, x, weights, trajectory=False), weights.W)
 
-    def states(self, plan: MemoryPlan, x: torch.Tensor, weights: Weights, *, trajectory: bool = False) -> torch.Tensor:
+    def states(self, plan: MemoryPlan, x: torch.Tensor, weights: Weights, *, trajectory: bool = True) -> torch.Tensor:
         """Y_N, or Y_0 … Y_N stacked."""
         layers, y0 = weights.layers(), self.project_input(x, weights)
         name = "layer {}".format

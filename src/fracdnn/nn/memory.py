@@ -15,7 +15,6 @@ from fracdnn.memory import (
     MemoryPlan,
     choose_block,
     choose_compression,
-    choose_triton,
     default_compress_tol,
     equal_steps_plan,
     steps_plan,
@@ -179,10 +178,10 @@ class Memory(nn.Module):
             self.compressed_ = plan.compressed
         return plan
 
-    def sums_by_triton(self, state: torch.Tensor, n_layers: int) -> bool:
-        """Whether "auto" sums over so many layers, with states like this one, by Triton's kernels."""
-        by_triton = not self.is_by_layer and choose_triton("auto", state, choose_block(state))
-        return by_triton and self._choice(state, n_layers)
+    def constants(self) -> list[Any]:
+        """Return what passes read besides learned values: a captured CUDA graph needs it to stay in memory."""
+        plans = list(self._plans.values())
+        return [*plans, *(plan.constants() for plan in plans), self.copies]
 
     def _new_plan(self, state: torch.Tensor, n_layers: int, compress: bool, sums: str) -> MemoryPlan:
         order, steps = self._order, self._steps  # checked when they were given; they go where what is learned is

@@ -12,8 +12,6 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
-from fracdnn.nn.engines.by_hand import run
-from fracdnn.nn.engines.choose_engine import ENGINES, LAYERS, choose, fits_kernel, refuse_impossible, sums_needed
 from fracdnn.nn.memory import HasMemory, Memory
 from fracdnn.nn.operators import (
     STENCILS,
@@ -27,12 +25,9 @@ from fracdnn.nn.operators import (
 )
 from fracdnn.nn.signature import Device, DType, options_of, reset_modules, takes_options_of
 from fracdnn.nn.stack import FractionalStack
-from fracdnn.tracing import operations_are_watched
 from fracdnn.validation import check_choice, check_count, check_flag, check_real_tensor
 
 OPERATORS = ("dense", *STENCILS)
-# Kinds of batches whose route is remembered.
-_ROUTES = 16
 
 
 class FractionalNetwork(HasMemory):
@@ -49,16 +44,14 @@ class FractionalNetwork(HasMemory):
     `width=None` keeps the number of features, as the paper does; an integer adds a learned input projection to that
     width, which `activate_input` follows by the activation: without it the outputs hold a linear map of the features.
     `activation` is a name ("tanh", "relu", "gelu", "silu", "sigmoid", "identity"), a module, of which all
-    layers share one copy, or any function of a tensor that keeps its shape; both run on the engine "autograd" unless
-    they are torch's of such a name.
+    layers share one copy, or any function of a tensor that keeps its shape.
     `bias=True` is a vector for each layer, "scalar" a number (the paper's), False none. `operator="nine-point"` or
     "five-point" makes K a stencil on features that form a grid of `grid_shape`. Initial values are drawn from
     `generator` as in the paper: U[−a, a] with a = √(3/width) for tanh and 1/√width otherwise (for a stencil, its
     number of points in place of the width), biases 0.
 
-    `engine` is what computes it, "auto" or one of those in `fracdnn.nn.engines.choose_engine`, all to the same values
-    up to rounding; `engine_` says what the last pass ran on. The other options are those of `fracdnn.nn.Memory`,
-    which `network.memory` is. `options` holds all of them, for `FractionalNetwork(**network.options)`.
+    The other options are those of `fracdnn.nn.Memory`, which `network.memory` is. `options` holds all of them, for
+    `FractionalNetwork(**network.options)`.
     """
 
     K: nn.Parameter
@@ -82,7 +75,6 @@ class FractionalNetwork(HasMemory):
         operator: str = "dense",
         grid_shape: tuple[int, int] | None = None,
         residual: bool = True,
-        engine: str = "auto",
         generator: torch.Generator | None = None,
         device: Device = None,
         dtype: DType = None,
@@ -115,9 +107,6 @@ class FractionalNetwork(HasMemory):
             grid_shape=None if operator == "dense" else _checked_grid(grid_shape, size),
         )
         self.memory = Memory(n_layers, device=device, dtype=dtype, **memory)
-        self.engine = engine
-        self.engine_: str | None = None
-        self._routes: dict[tuple[Any, ...], tuple[str, MemoryPlan]] = {}
         if not residual and not self.memory.is_fixed:
             raise InvalidArgumentError(
                 "residual must be True to learn the order or the steps, got False; "
@@ -149,17 +138,9 @@ class FractionalNetwork(HasMemory):
         reset_modules(self)
 
     def forward(self, x: torch.Tensor, *, trajectory: bool = False) -> torch.Tensor:
-        weights = self.weights()
-        if check_flag(trajectory, "trajectory"):
-            self._check_input(x)
-            plan = self._plan(x)
-            if not torch.compiler.is_compiling():
-                self.engine_, self.memory.compressed_ = "autograd", plan.compressed
-            return self.architecture.states(plan, x, weights, trajectory=True)
-        engine, plan = self.route(x, weights)
-        if engine == "autograd":
-            return self.architecture.outputs(plan, x, weights)
-        return run(LAYERS[engine], self.architecture, plan, x, weights)
+        self._check_input(x)
+        run = self.architecture.states if check_flag(trajectory, "trajectory") else self.architecture.outputs
+        return run(self._plan(x), x, self.weights())
 
     def weights(self) -> Weights:
         """All parameters but those of the memory."""
@@ -171,51 +152,11 @@ class FractionalNetwork(HasMemory):
         """The step of each layer, float64, [N]."""
         return self.memory.step_sizes
 
-    @property
-    def engine(self) -> str:
-        """The request: "auto" or the name of an engine."""
-        return self._engine
-
-    @engine.setter
-    def engine(self, engine: str) -> None:
-        refuse_impossible(check_choice(engine, "engine", ENGINES), self.architecture, self.memory)
-        self._engine = engine
-        self.may_run_on_kernel = fits_kernel(engine, self.architecture, self.memory)
-
-    def route(self, x: torch.Tensor, weights: Weights) -> tuple[str, MemoryPlan]:
-        """What a pass of x takes: the engine, which `engine_` then names, and the memory's weights.
-
-        Decided once for batches that are alike, where order and steps are fixed and nobody watches the operations.
-        """
-        self._check_input(x)
-        kinds = (*map(type, (x, *weights)), weights.operators.dtype, self.engine, self.memory.compress)
-        key = (x.shape, x.dtype, x.device, *kinds)
-        watched = operations_are_watched(x.device.type)
-        found = None if watched else self._routes.get(key)
-        if found is None:
-            engine = choose(self.engine, self.architecture, self.memory, x, weights, watched=watched)
-            found = engine, self._plan(x, **sums_needed(engine))
-            if self.memory.is_fixed and not watched:
-                self._routes = {**(self._routes if len(self._routes) < _ROUTES else {}), key: found}
-        if not watched or not torch.compiler.is_compiling():
-            self.engine_, self.memory.compressed_ = found[0], found[1].compressed
-        return found
-
-    def constants(self) -> list[Any]:
-        """What passes read beside parameters and batches: who holds it keeps its memory, as a CUDA graph needs it."""
-        plans = [plan for _, plan in self._routes.values()]
-        return [*plans, *(plan.constants() for plan in plans), self.memory.copies]
-
-    def _plan(self, x: torch.Tensor, compress: bool | None = None, sums: str = "auto") -> MemoryPlan:
+    def _plan(self, x: torch.Tensor) -> MemoryPlan:
         a = self.architecture
         if not a.has_skip:
             return MemorylessPlan(torch.ones(a.n_layers, dtype=torch.float64), skip=False)
-        like = x.new_empty(*x.shape[:-1], a.width) if a.has_input_projection else x
-        return self.memory.plan(like, a.n_layers, compress=compress, sums=sums)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the memory's weights, which are quickly made again."""
-        return {**self.__dict__, "_routes": {}}
+        return self.memory.plan(x.new_empty(*x.shape[:-1], a.width) if a.has_input_projection else x, a.n_layers)
 
     def as_modules(self, *, linear_layers: bool = False) -> nn.Sequential:
         """The same network as modules with parameters of their own: "input_projection" (if there is one), "stack", "W".
@@ -247,7 +188,7 @@ class FractionalNetwork(HasMemory):
         a = self.architecture
         sizes = f"{a.n_features} → {a.n_outputs}, {a.n_layers} layers of width {a.width}"
         kind = f"activation={describe(a.activation)!r}, bias={a.bias!r}, operator={a.operator!r}"
-        return f"{sizes}, {kind}, engine={self.engine!r}"
+        return f"{sizes}, {kind}"
 
     def _check_input(self, x: torch.Tensor) -> None:
         check_real_tensor(x, "x")

@@ -1,8 +1,7 @@
 """The objective and its gradients, evaluated: the one place that decides how.
 
 Usually autograd goes back through loss and network, and the gradients of the regularization, which are known, are
-added. A kernel of small networks computes loss and gradients in one pass, faster than autograd alone. Hooked parameters
-and subclasses of the objective have all of it from autograd.
+added. Hooked parameters and subclasses of the objective have all of it from autograd.
 
 On several ranks each evaluates its samples, at once or chunk by chunk. Loss and gradients, times the weight of these
 samples, and that weight are one row of float64, summed over ranks and divided. The regularization is added once, after
@@ -18,11 +17,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.nn.architecture import Weights
-from fracdnn.nn.engines import triton
-from fracdnn.nn.engines.by_hand import Loss, Walk
-from fracdnn.nn.engines.choose_engine import LAYERS
-from fracdnn.tracing import has_module_hooks, has_tensor_hooks
+from fracdnn.tracing import has_tensor_hooks
 from fracdnn.training import together
 from fracdnn.training.objective import Chunk, Objective, Regularization, weighted_hits, whole_weight
 
@@ -50,9 +45,6 @@ def evaluate(objective: Objective, network: FractionalNetwork, chunk: Chunk) -> 
     (x, target, weight), weights = chunk, network.weights()
     plain = is_plain(objective) and not has_tensor_hooks(*weights)
     with torch.enable_grad():
-        found = _inside(objective, network, chunk, weights) if plain else None
-        if found is not None:
-            return found
         outputs = network(x)
         loss = (objective.data_loss if plain else partial(objective.of_outputs, network))(outputs, target, weight)
         loss.backward()
@@ -75,48 +67,6 @@ def check_plain(objective: Objective, where: str) -> None:
         )
 
 
-def _inside(objective: Objective, network: FractionalNetwork, chunk: Chunk, weights: Weights) -> Evaluation | None:
-    """The same with the loss inside a kernel; None where that cannot run, or where autograd has to say what is
-    wrong.
-    """
-    x, target, weight = chunk
-    is_usual = type(network) is FractionalNetwork and (network.may_run_on_kernel or x.is_cuda)
-    if not is_usual or has_module_hooks(network) or not _kernel_takes(objective.loss, network, chunk):
-        return None
-    engine, plan = network.route(x, weights)
-    kind = LAYERS.get(engine)
-    if kind is None or not hasattr(kind, "loss"):
-        return None
-    loss = Loss(objective.loss, target, weight, objective.label_smoothing)
-    with torch.no_grad():
-        found = Walk(kind, network.architecture, plan, weights).loss(x, loss)
-    if found is None:
-        return None
-    value, outputs, gradients, memory = found
-    if memory:
-        torch.autograd.backward(plan.weight_tensors, memory)
-    with torch.no_grad():
-        _add_gradients(weights, gradients)
-        return value + objective.regularization.add_to_gradients(weights), outputs
-
-
-def _kernel_takes(loss: str, network: FractionalNetwork, chunk: Chunk) -> bool:
-    """Whether samples are such as the kernel takes."""
-    (x, target, weight), n_outputs = chunk, network.architecture.n_outputs
-    if x.dim() != 2 or x.requires_grad or not (x.is_cpu or n_outputs <= triton.MAX_OUTPUTS):
-        return False
-    is_classes = loss == "cross_entropy"
-    kinds = [(target, torch.int64 if is_classes else x.dtype, (len(x),) if is_classes else (len(x), n_outputs))]
-    if weight is not None:
-        kinds.append((weight, x.dtype, (len(x),)))
-    for each, dtype, shape in kinds:
-        if type(each) is not torch.Tensor or each.device != x.device or each.requires_grad:
-            return False
-        if each.dtype is not dtype or each.shape != shape:
-            return False
-    return True
-
-
 def check_labels(loss: str, n_outputs: int, target: torch.Tensor) -> None:
     """Refuse labels that have no output: on a GPU an evaluation does not look, and the loss is NaN."""
     if loss != "cross_entropy" or not len(target):
@@ -127,19 +77,6 @@ def check_labels(loss: str, n_outputs: int, target: torch.Tensor) -> None:
             f"target must hold classes from 0 to {n_outputs - 1} for {n_outputs} outputs, got {int(bad[0])}; "
             f"number the classes from 0, or give the network more outputs"
         )
-
-
-def _add_gradients(parameters: Weights, gradients: Weights) -> None:
-    """As autograd accumulates: a gradient lies in memory as its parameter does."""
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        if parameter is None or gradient is None or not parameter.requires_grad:
-            continue
-        if parameter.grad is not None:
-            parameter.grad.add_(gradient)
-        elif parameter.stride() == gradient.stride():
-            parameter.grad = gradient
-        else:
-            parameter.grad = torch.empty_like(parameter).copy_(gradient)
 
 
 def backward_together(

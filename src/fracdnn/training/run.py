@@ -12,7 +12,7 @@ import torch
 
 from fracdnn.container import checked
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
-from fracdnn.kernels.interrupts import interrupt_afterwards
+from fracdnn.interrupts import interrupt_afterwards
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import describe
 from fracdnn.training import progress, together

@@ -15,7 +15,7 @@ from fracdnn.caputo.weights import quick_memory_matrix, step_factor
 from fracdnn.memory.plan import MembersPlan
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
-from fracdnn.nn.engines.by_hand import MatmulLayers, Walk
+from fracdnn.nn.engines.by_hand import Walk
 from fracdnn.nn.learned import orders_from
 from fracdnn.training.objective import Objective
 from fracdnn.training.records import Record
@@ -43,7 +43,7 @@ def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
     plain = plain and isinstance(a.activation, str)
     one_order = memory.learned_steps is None and not memory.order.dim() and not memory.step_size.dim()
     trained = all(parameter.requires_grad for each in networks for parameter in each.parameters())
-    return alike and plain and one_order and first.engine == "auto" and trained
+    return alike and plain and one_order and trained
 
 
 class StackedNetworks:
@@ -90,7 +90,7 @@ class StackedNetworks:
     @torch.no_grad()
     def back(self, cotangent: torch.Tensor) -> None:
         """The gradients, from those of the outputs of the last call."""
-        weights: list[Any] = list(self._walk.back(cotangent)[1:])
+        weights: list[Any] = list(self._walk.back(cotangent))
         found, memory = dict(zip(_WEIGHTS, weights, strict=False)), weights[len(_WEIGHTS) :]
         if memory:
             found[_RAW_ORDER] = torch.autograd.grad(self._learned_weights, self._raw, memory)[0]
@@ -99,7 +99,7 @@ class StackedNetworks:
     def _walk_by(self, plan: MembersPlan) -> Walk:
         self._learned_weights = plan.weight_tensors
         of = dict(zip(self.names, self.parameters, strict=True))
-        return Walk(MatmulLayers, self.architecture, plan, Weights(*[of[name] for name in _WEIGHTS]))
+        return Walk(self.architecture, plan, Weights(*[of[name] for name in _WEIGHTS]))
 
     @torch.enable_grad()
     def _learned_plan(self, raw: torch.Tensor) -> MembersPlan:
