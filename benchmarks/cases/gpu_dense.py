@@ -1,5 +1,5 @@
-"""Dense networks on a GPU, value and gradients of a loss, against the residual network as torch writes it; and the fit of
-an estimator, from CUDA graphs and step by step.
+"""Dense networks on a GPU, value and gradients of a loss, against the residual network as torch writes it; and the
+fit of an estimator, from CUDA graphs and step by step.
 
 Without a CUDA device nothing runs; `python -m benchmarks.gpu` runs these cases, too.
 """
