@@ -28,7 +28,7 @@ _RATIO = 4.0  # of a panel's ends
 ACCURACY = {6: 5e-6, 8: 7e-8, 10: 1e-9, 12: 2e-11, 14: 2e-13}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Modes:
     """Rates s_i ≥ 0 [K], of which the first is 0, and how the kernel's weights follow from an order.
 

@@ -19,7 +19,7 @@ from fracdnn.tables.summaries import Moments, Sums
 _MOST_HASHES = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClassScores(Sums):
     """Accuracy, the mean of it over classes ("balanced"), the log-loss where all true classes are known ones, the
     expected calibration error ("ECE"); from `counts` [true, predicted] and the `loss` of all rows together.
@@ -62,7 +62,7 @@ class ClassScores(Sums):
         return {"class": estimator.classes_.tolist()[most], "accuracy": int(counts[most]) / self.rows, "log_loss": loss}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ValueScores(Sums):
     """R², None where all true values are the same, root mean square and mean absolute error; from moments of the true
     values and the sums of the `errors`, squared and as they are.

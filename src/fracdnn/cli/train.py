@@ -58,7 +58,7 @@ MOST_NAMED = 6
 UNUSED = {"n_members": ("auto", 1), "n_bins": ("auto", 0), "outlier_limit": (None,)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _WholeTable(Findings):
     """A table in memory, as `ExaminedTable` is one on disk; `rows` are features and targets by what they are for."""
 

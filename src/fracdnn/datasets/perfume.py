@@ -28,7 +28,7 @@ _REMEDY = (
 UNPACKED_LIMIT = 10_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Perfume:
     """560 samples: `data` [560, 2] (strength, quality), `target` [560] in 0 … 19, `second` [560] in 1 … 28.
 

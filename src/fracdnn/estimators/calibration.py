@@ -36,7 +36,7 @@ _FACTORS = torch.linspace(-1.5, 1.5, 121, dtype=torch.float64)
 _PENALTY, _COARSE = 1.0, 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibration:
     """Sorted scores [m, n_outputs] of the rows that each member held out, of `n` rows in all; for classes [m, 1].
 

@@ -9,7 +9,7 @@ from fracdnn.tables.summaries import Sums
 BINS = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reliability(Sums):
     """Predictions by their confidence, the probability of the predicted class, in equal bins (0, 0.1] … (0.9, 1].
 

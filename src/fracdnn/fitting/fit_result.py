@@ -18,7 +18,7 @@ _FORMAT = "fracdnn fit 4"
 ROUNDING = 1e-12
 
 
-@dataclass
+@dataclass(eq=False)
 class SetResult:
     """One data set: where, what was measured, what the model gives, and one standard deviation of that, `band`."""
 
@@ -43,7 +43,7 @@ class SetResult:
         return self.data.size * (2 if np.iscomplexobj(self.data) else 1)
 
 
-@dataclass
+@dataclass(eq=False)
 class FitResult:
     """What `fracdnn.fit` gives. `summary()` is the table, `plot()` the figure, `warnings` says what not to trust.
 

@@ -43,7 +43,7 @@ def step_response(immittance: Immittance, t: torch.Tensor, *, ramp: bool = False
     return t * (values * (_WEIGHT / _Z**2)).sum(-1).imag if ramp else (values * (_WEIGHT / _Z)).sum(-1).imag
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Signal:
     """What drives a network, from rest: a sum of steps `jumps` and of changes of slope `kinks` at `times` [m]."""
 

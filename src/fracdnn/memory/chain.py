@@ -85,7 +85,7 @@ def propagate(
     return torch.stack([y, *states]) if trajectory else last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Walk:
     """The layers of one forward pass, one after the other.
 

@@ -26,7 +26,7 @@ from fracdnn.memory.sums import as_rows
 Rows = Sequence[torch.Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CompressedWeights:
     """The weights as matrices for blocks of B rows and K exponentials; float64 and differentiable in the order.
 

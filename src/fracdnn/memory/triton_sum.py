@@ -37,7 +37,7 @@ def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
     return torch.cuda.device(tensor.device)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelWeights:
     """The weights as the kernels read them, for blocks of B rows and K exponentials.
 

@@ -21,7 +21,7 @@ SHOWN = 1000
 _SEED = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subject:
     """X [n, n_features] and y: labels [n] for a classifier, values [n, n_outputs] for a regressor.
 

@@ -35,7 +35,7 @@ _MOVE = 1e-3  # of a state, to see whether samples depend on one another
 _ROUNDINGS = 64.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Batch:
     """Checked arguments: B samples, their orders [B], output times [B, T] and tolerances [B, 1] or [B, d]."""
 

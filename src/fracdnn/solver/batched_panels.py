@@ -115,7 +115,7 @@ class BatchedPanels(PanelScheme):
         return system.states(slopes, states), slopes
 
 
-@dataclass
+@dataclass(eq=False)
 class Outputs:
     """Times [B, T] from the starts on, at which solutions are noted."""
 

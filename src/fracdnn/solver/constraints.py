@@ -22,7 +22,7 @@ from fracdnn.solver.arrays import Array, as_kind
 _RANK = 1e-12  # Smaller pivots of M, in units of its rows and columns, are zero.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MassMatrix:
     """The reduced matrix [d, d]: the identity and A⁻¹ M[r, p] in rows with a derivative, zeros in constraints.
 

@@ -40,7 +40,7 @@ _SAME = 1e-13  # change of the states after which Jacobians are taken for the sa
 _SLOW, _PATIENCE = 0.3, 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class System:
     """S states at the times of a clock; `name` is what messages call them. Arrays of either kind."""
 

@@ -101,7 +101,7 @@ def _check_call(event_fn: Any, options: dict[str, Any]) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Bracket:
     """The checks before and after the event, with its values there; the first and the last, which make the grid.
 

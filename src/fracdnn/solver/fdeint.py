@@ -102,7 +102,7 @@ def fdeint(
     return solution if wants_info else solution.states
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Request:
     spacing: Spacing
     times: torch.Tensor

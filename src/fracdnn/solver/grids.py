@@ -31,7 +31,7 @@ _NARROWEST = 1e-9
 Tolerance: TypeAlias = float | torch.Tensor | tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Grid:
     """Times of the nodes: from 0 in float64, as func sees them, and the step's length where steps are equal."""
 
@@ -63,7 +63,7 @@ def graded_mesh(T: float, n: int, grading: float = 1.0) -> torch.Tensor:
     return times
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Spacing:
     kind: str
     step_size: float | None

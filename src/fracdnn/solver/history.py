@@ -22,7 +22,7 @@ RUN = 8
 _ALL_NEAR = 256
 
 
-@dataclass
+@dataclass(eq=False)
 class Carry:
     """What a block hands to the next: nodes m … n_0 of the window [G, M, d], and the far modes of each rule."""
 

@@ -35,7 +35,7 @@ class Node(NamedTuple):
     entry: torch.Tensor
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stage:
     """All that step n has to work with; sums of slopes count from the solution without memory.
 

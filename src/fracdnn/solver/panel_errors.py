@@ -56,7 +56,7 @@ class Fading:
     part: Array = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tolerances:
     """Absolute and relative, [G, d] or such that they broadcast against that."""
 

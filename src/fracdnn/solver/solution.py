@@ -34,7 +34,7 @@ def without_autocast(kind: str) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """What `fdeint(..., info=True)` gives: the states, and how they came about.
 

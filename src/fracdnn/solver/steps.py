@@ -19,7 +19,7 @@ from fracdnn.solver.tape import TapedSums
 from fracdnn.tracing import being_transformed, carries_derivative
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Position:
     """Where a walk stands after a block: the history that it carries, and the two newest nodes."""
 

@@ -164,7 +164,7 @@ class Encoder:
         ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Encoded:
     """The inputs that an encoding made of a table; estimators take them in place of the table.
 
@@ -186,7 +186,7 @@ class Encoded:
         return Encoded(self.inputs[rows], self.encoding)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TableSummary(Sums):
     columns: tuple[ColumnSummary, ...]
 

@@ -38,7 +38,7 @@ _TIME_WORDS = {"t", "time", "timestamp", "date", "epoch", "age", "quarter"} | {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Numbering(Sums):
     """Of a column of whole numbers, or of text with the name of an id: its rows, the cells that hold one, the least and
     the most, whether each is larger or each smaller than the one before, the first and the last, and hashes of the

@@ -38,7 +38,7 @@ def both(mine: Any, theirs: Any) -> Any:
     return mine.merged(theirs) if hasattr(mine, "merged") else mine + theirs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Moments(Sums):
     """Number, mean and deviation (that of all, not of a sample) of the numbers in each column, in float64."""
 
@@ -67,7 +67,7 @@ class Moments(Sums):
         return Moments(count, self.mean + theirs * apart, np.hypot(within, np.sqrt(mine * theirs) * apart))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Quantiles(Sums):
     """Quantiles of numbers, from at most `size` of them: sorted values with weights.
 

@@ -38,7 +38,7 @@ EXAMPLE_OF = {
 EXAMPLES, EXAMPLE_LENGTH = 3, 24
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reading(Sums):
     """A column read in one way, as numbers or as the `PARTS` of dates (see `dates`).
 
@@ -103,7 +103,7 @@ def _counted(texts: "pl.DataFrame") -> "pl.DataFrame | None":
     return found.sort("text") if found.height <= MOST_TEXTS else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ColumnSummary(Sums):
     """The rows to learn from, their weight, the cells in them that hold something, the first of these, and what they
     are. `readings` are of numbers by their decimal sign (`marks` tells which it is), and of dates by their order;

@@ -21,7 +21,7 @@ MOST_LABELS = 10_000
 MOST_CLASSES = 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
     """What is to be predicted: classes with the number of rows to learn from that have them, or a scale of values."""
 
@@ -56,7 +56,7 @@ def _both(mine: "pl.DataFrame | None", theirs: "pl.DataFrame | None") -> "pl.Dat
     return None if mine is None or theirs is None else _few(pl.concat([mine, theirs], how="vertical_relaxed"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TargetSummary(Sums):
     """The numbers of a target by their decimal sign, none where a cell is no number, what tells which it is, and its
     labels while they are few, with the number of rows to learn from; or None.

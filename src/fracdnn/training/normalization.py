@@ -7,7 +7,7 @@ import torch
 from fracdnn.training import together
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Standardization:
     """(x − mean) / deviation, by feature; a feature without deviation is only centered."""
 

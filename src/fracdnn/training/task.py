@@ -20,7 +20,7 @@ _ROWS_AT_A_TIME = 65_536
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass
+@dataclass(eq=False)
 class Task:
     """A network, what to minimize, and the data: x [n, n_features], target, and a weight for each sample or none.
 
