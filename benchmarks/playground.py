@@ -6,11 +6,10 @@ busy machine frames wait for others: what a frame takes of the page's own thread
 
 import shutil
 import sys
-from threading import Thread
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from fracdnn.playground import Server
-
+PAGE = (Path(__file__).parents[1] / "docs" / "playground" / "index.html").as_uri()
 CASES = (
     "layers=35&width=4&points=300&speed=0",
     "layers=35&width=4&points=300&speed=0&learn=1",
@@ -18,7 +17,6 @@ CASES = (
     "layers=60&width=8&points=300&speed=0",
 )
 COUNT = """async (milliseconds) => {
-    const { playground } = await import("/main.js");
     const before = playground.arms[0].steps, waits = [];
     let last = performance.now();
     const end = last + milliseconds;
@@ -41,9 +39,9 @@ class Measured(NamedTuple):
     thread: float
 
 
-def measured(page: Any, address: str, settings: str, seconds: float = 5.0) -> Measured:
+def measured(page: Any, settings: str, seconds: float = 5.0) -> Measured:
     page.goto("about:blank")
-    page.goto(f"{address}#{settings}")
+    page.goto(f"{PAGE}#{settings}")
     page.wait_for_selector("#scores tbody tr")
     tools = page.context.new_cdp_session(page)
     tools.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -65,16 +63,14 @@ def main(cases: list[str]) -> None:
     from playwright.sync_api import sync_playwright
 
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
-    with Server(port=0) as server, sync_playwright() as playwright:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1440, "height": 960})
         print("frames/s  steps/s  95 % within, ms  thread, ms a frame")
         for settings in cases:
-            found = measured(page, server.address, settings)
+            found = measured(page, settings)
             print(f"{found.frames:8.1f} {found.steps:8.1f} {found.wait:16.1f} {found.thread:19.1f}    {settings}")
         browser.close()
-        server.shutdown()
 
 
 if __name__ == "__main__":

@@ -39,7 +39,6 @@ ROOMS = [
     "estimators",
     "datasets",
     "report",
-    "playground",
     "cli",
 ]
 # The front door may see every room.

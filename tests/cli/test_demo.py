@@ -93,7 +93,7 @@ def test_the_short_help_of_train_has_what_people_use_and_fits_80_columns():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "fit", "demo", "play"]),
+        ("fracdnn ", ["train", "predict", "evaluate", "info", "report", "fit", "demo"]),
         ("fracdnn predict --enc", ["--encoding"]),
         ("fracdnn train measurements.c", []),
     ],

@@ -1,11 +1,9 @@
 /* What the playground's mathematics makes of a fixture, for the test to compare with the library's. */
 
-import { Adam, Network, Pass, layerNorms, memoryWeights } from "/fracdnn.js";
-
 const plain = (weights) =>
   Object.fromEntries(Object.entries(weights).filter(([name]) => name !== "all").map(([name, part]) => [name, [...part]]));
 
-export function results({ network: options, parameters, x, labels, steps, rate }) {
+function results({ network: options, parameters, x, labels, steps, rate }) {
   const network = new Network(options), pass = new Pass(network, labels.length, { gradients: true });
   for (const [name, values] of Object.entries(parameters)) network.weights[name].set(values);
   network.update();

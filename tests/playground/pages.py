@@ -1,15 +1,19 @@
-"""The playground's page in Chromium: opened, asked, waited for."""
+"""The playground's page in Chromium, opened from the file system: asked, waited for."""
 
 import json
+from pathlib import Path
 
 from tests.browser.chromium import PATIENCE, new_page, watched
 
+STATIC = Path(__file__).parents[2] / "docs" / "playground"
+ADDRESS = (STATIC / "index.html").as_uri()
 
-def opened(browser, served, settings="", **options):
+
+def opened(browser, settings="", **options):
     """The page with these settings, ready, and a list of what must stay empty."""
     page = new_page(browser, **options)
-    wrong = watched(page, served.address)
-    page.goto(f"{served.address}#{settings}")
+    wrong = watched(page, STATIC.as_uri())
+    page.goto(f"{ADDRESS}#{settings}")
     until(page, "document.getElementById('status').textContent !== ''")
     return page, wrong
 
@@ -33,16 +37,13 @@ def until_told(page, text):
 
 
 def inside(page, expression):
-    """The value of JavaScript in which `playground` is the page's own."""
-    return page.evaluate(
-        f"""async () => {{ const {{ playground }} = await import("/main.js"); return {expression}; }}"""
-    )
+    """Return the value of JavaScript in which `playground` is the page's own."""
+    return page.evaluate(f"async () => {expression}")
 
 
 def settled(page):
     """Wait until everything is drawn."""
     page.evaluate("""async () => {
-        const { playground } = await import("/main.js");
         while (playground.frame !== null || playground.unfinished.size) await new Promise(requestAnimationFrame);
     }""")
 

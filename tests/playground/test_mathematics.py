@@ -13,7 +13,7 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.training import Objective
 from fracdnn.training.records import layer_gradient_norms
 from reproduction.printed_adjoint import PrintedNetwork
-from tests.browser.chromium import new_page, watched
+from tests.playground.pages import opened
 
 STEPS, RATE, TOLERANCE = 50, 0.01, 1e-10
 
@@ -110,24 +110,18 @@ def printed_gradient(case, network, x, labels):
 
 
 @pytest.fixture(scope="module")
-def found(browser, served, tmp_path_factory):
-    """What Chromium computes, by case: it reads the fixtures from a file that is written here."""
-    file = tmp_path_factory.mktemp("fixtures") / "cases.json"
-    file.write_text(json.dumps({name: fixture_of(case) for name, case in CASES.items()}), encoding="utf-8")
-    page = new_page(browser)
-    wrong = watched(page, served.address)
-    script = Path(__file__).with_name("mathematics.js")
-    page.route("**/tests/cases.json", lambda route: route.fulfill(path=file, content_type="application/json"))
-    page.route("**/tests/mathematics.js", lambda route: route.fulfill(path=script, content_type="text/javascript"))
-    page.route("**/tests/", lambda route: route.fulfill(body="<title>tests</title>", content_type="text/html"))
-    page.goto(f"{served.address}tests/")
-    text = page.evaluate("""async () => {
-        const { results } = await import("/tests/mathematics.js");
-        const cases = Object.entries(await (await fetch("/tests/cases.json")).json());
-        return JSON.stringify(Object.fromEntries(cases.map(([name, fixture]) => [name, results(fixture)])));
-    }""")
+def found(browser):
+    """Return what Chromium computes, by case."""
+    page, wrong = opened(browser)
+    script = Path(__file__).with_name("mathematics.js").read_text(encoding="utf-8")
+    cases = [[name, fixture_of(case)] for name, case in CASES.items()]
+    text = page.evaluate(
+        f"(cases) => {{ {script}; return JSON.stringify(Object.fromEntries("
+        "cases.map(([name, fixture]) => [name, results(fixture)]))); }",
+        cases,
+    )
     page.close()
-    assert [each for each in wrong if "favicon" not in each] == []
+    assert wrong == []
     return json.loads(text)
 
 

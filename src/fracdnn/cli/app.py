@@ -2,17 +2,15 @@
 
 import inspect
 import os
-import webbrowser
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from fracdnn.cli import options
-from fracdnn.cli.messages import fail, guarded, mute, say
+from fracdnn.cli.messages import fail, guarded, mute
 from fracdnn.cli.places import MODEL, Places, check_model, check_predictions, check_writable
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.interrupts import interrupt_afterwards
@@ -288,45 +286,3 @@ def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Pa
     Example: fracdnn demo --out pictures
     """
     loaded("demo", trains=True).show_demo(out)
-
-
-@app.command()
-@guarded
-def play(
-    table: Annotated[
-        str | None, typer.Argument(help="Your own table: two columns of numbers and one of 2 to 5 classes.")
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port; 0 is any free one. Default: 8642 if it is free.")
-    ] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")] = True,
-    encoding: options.Encoding = options.ENCODING,
-) -> None:
-    """Train small networks with memory in the browser, and watch what they learn and remember.
-
-    Only this machine can open the page. Ctrl-C stops it.
-
-    \b
-    Examples:
-      fracdnn play
-      fracdnn play measurements.csv --port 8000 --no-browser
-    """  # noqa: D301
-    if table is not None:
-        check_there(table)
-    with interrupt_afterwards():
-        from fracdnn.playground import Server
-
-        if table is not None:
-            from fracdnn.playground.table import table_document
-    document = None if table is None else table_document(table, encoding)
-    if document and document["left"]:
-        say(f"{document['left']:,} rows are left out; the playground shows at most 2,000")
-    with Server(document, port) as server:
-        typer.echo(f"The playground is at {server.address} until you press Ctrl-C.")
-        if browser:
-            # A browser in the terminal would not come back before it ends.
-            Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            say("the playground is closed")

@@ -1,10 +1,11 @@
 /* Drawing on canvases: sharp on every screen, in the colors of the page. */
+"use strict";
 
 let colors = null;
 const stamps = new Map();
 
 /** The page's colors by name: --text is `text`. */
-export function palette() {
+function palette() {
   if (colors) return colors;
   const style = getComputedStyle(document.documentElement), get = (name) => style.getPropertyValue(`--${name}`).trim();
   const names = ["panel", "text", "muted", "grid", "first", "second", "printed", "edge"];
@@ -15,18 +16,18 @@ export function palette() {
 }
 
 /** The colors have changed. */
-export function forgetPalette() {
+function forgetPalette() {
   colors = null;
   stamps.clear();
 }
 
 /** Red, green and blue of #rrggbb. */
-export function channels(color) {
+function channels(color) {
   return [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
 }
 
 /** A canvas's context, cleared, in CSS pixels; null while it is not shown. */
-export function cleared(canvas) {
+function cleared(canvas) {
   const width = canvas.clientWidth, height = canvas.clientHeight, ratio = Math.min(devicePixelRatio || 1, 2);
   if (!width || !height) return null;
   const [pixelsX, pixelsY] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -41,7 +42,7 @@ export function cleared(canvas) {
 }
 
 /** Add a mark of class `c` to the path: every class has a shape of its own, beside its color. */
-export function mark(context, c, x, y, r) {
+function mark(context, c, x, y, r) {
   if (c === 0) {
     context.moveTo(x + r, y);
     context.arc(x, y, r, 0, 2 * Math.PI);
@@ -78,7 +79,7 @@ function stamp(c, radius, hollow, ratio) {
 }
 
 /** Points of all classes; `place(s, point)` puts x and y in pixels into point. Hollow ones have only an outline. */
-export function drawPoints({ context, ratio }, { labels, n }, classes, place, { radius, hollow = false }) {
+function drawPoints({ context, ratio }, { labels, n }, classes, place, { radius, hollow = false }) {
   const pictures = Array.from({ length: classes }, (_, c) => stamp(c, radius, hollow, ratio)), point = [0, 0];
   context.save();
   context.setTransform(1, 0, 0, 1, 0, 0);
@@ -91,7 +92,7 @@ export function drawPoints({ context, ratio }, { labels, n }, classes, place, { 
 }
 
 /** Round numbers between two ends, about `count`. */
-export function ticks(least, most, count = 4) {
+function ticks(least, most, count = 4) {
   const raw = (most - least) / count, power = 10 ** Math.floor(Math.log10(raw));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw);
   const found = [];
@@ -100,14 +101,14 @@ export function ticks(least, most, count = 4) {
 }
 
 /** A number in few letters. */
-export function brief(value) {
+function brief(value) {
   if (value === 0 || Math.abs(value) < 1e-12) return "0";
   const size = Math.abs(value);
   return size >= 1e5 || size < 1e-3 ? value.toExponential(0).replace("e+", "e") : String(Number(value.toPrecision(3)));
 }
 
 /** A frame with horizontal lines at the ticks of the vertical axis; gives the maps to pixels. */
-export function frame({ context, width, height }, { x, y, log = false, xTicks, yTicks, xTitle, top = 8 }) {
+function frame({ context, width, height }, { x, y, log = false, xTicks, yTicks, xTitle, top = 8 }) {
   const { muted, grid } = palette(), box = { left: 44, right: width - 8, top, bottom: height - 32 };
   const up = log ? Math.log10 : (value) => value, [low, high] = y.map(up);
   const toX = (value) => box.left + ((value - x[0]) / (x[1] - x[0] || 1)) * (box.right - box.left);
@@ -134,7 +135,7 @@ export function frame({ context, width, height }, { x, y, log = false, xTicks, y
 }
 
 /** A line through points given by pixels; breaks where one is not finite. */
-export function line(context, points, color, { dash = [], width = 2 } = {}) {
+function line(context, points, color, { dash = [], width = 2 } = {}) {
   context.beginPath();
   let begun = false;
   for (const [x, y] of points) {
@@ -152,7 +153,7 @@ export function line(context, points, color, { dash = [], width = 2 } = {}) {
 }
 
 /** Names of lines, each behind a piece of its line, in rows at the top; gives where these end. */
-export function key({ context, width }, entries) {
+function key({ context, width }, entries) {
   context.font = "11px system-ui, sans-serif";
   context.textAlign = "left";
   context.textBaseline = "middle";

@@ -1,13 +1,10 @@
 /* Networks that are trained side by side on the same points from the same start. */
-
-import { Adam, Network, Pass, layerNorms, stepFactor } from "./fracdnn.js";
-import { uniformFrom } from "./random.js";
-import { canPrint } from "./state.js";
+"use strict";
 
 const MOST_RECORDS = 200;
 
 /** One network in training. Its states, loss and gradient are always those of its parameters as they stand. */
-export class Arm {
+class Arm {
   constructor(name, options, data, { seed, rate, gradient }) {
     this.name = name;
     this.data = data;
@@ -91,7 +88,7 @@ export class Arm {
 const shown = (order) => String(Number(order.toFixed(3)));
 
 /** The networks that the settings ask for: that with memory, and the one beside it. */
-export function armsOf(settings, data) {
+function armsOf(settings, data) {
   const { order, learn, layers, width, tau, activation, compare } = settings;
   // Of two features and width 2 the states are the points themselves, as in the paper; else a map opens the network.
   const shape = { nOutputs: data.classes, nLayers: layers, width: width === 2 ? null : width };
@@ -111,7 +108,7 @@ export function armsOf(settings, data) {
 const GRID = 48, CHUNK = 48;
 
 /** Logits of a network over a square of the plane, a few rows at a time; `logits` are those of the last whole round. */
-export class Grid {
+class Grid {
   constructor(arm) {
     this.arm = arm;
     this.side = GRID;

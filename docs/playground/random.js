@@ -1,7 +1,8 @@
 /* Random numbers that a seed repeats. */
+"use strict";
 
 /** Draws from [0, 1): the generator known as mulberry32, two words to a number. */
-export function uniformFrom(seed) {
+function uniformFrom(seed) {
   let state = (seed * 2654435769 + 1013904223) >>> 0;
   const word = () => {
     state = (state + 0x6d2b79f5) >>> 0;
@@ -13,12 +14,12 @@ export function uniformFrom(seed) {
 }
 
 /** Standard normal numbers from uniform ones, by Box and Muller. */
-export function normalFrom(uniform) {
+function normalFrom(uniform) {
   return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
 }
 
 /** 0 … n-1 in an order that is drawn. */
-export function permutation(n, uniform) {
+function permutation(n, uniform) {
   const order = Uint32Array.from({ length: n }, (_, i) => i);
   for (let i = n - 1; i > 0; i--) {
     const other = Math.floor(uniform() * (i + 1));

@@ -1,12 +1,5 @@
 /* Everything that shows the networks: pictures, charts, scores and numbers. */
-
-import { forgetPalette } from "./canvas.js";
-import {
-  digits, drawGradients, drawLosses, drawNetwork, gradientsSentence, lossesSentence, memorySentence, percent,
-} from "./charts.js";
-import { element } from "./controls.js";
-import { memoryWeights } from "./fracdnn.js";
-import { BoundaryPicture, FlowPicture, drawSign } from "./pictures.js";
+"use strict";
 
 /** A canvas, which `_descriptions` puts into words, below the name of its network where there are several. */
 function figureOf(name) {
@@ -32,7 +25,7 @@ function row(cells) {
   return line;
 }
 
-export class Views {
+class Views {
   /** Other networks or data: new canvases. */
   show(arms, grids, data) {
     const canvases = (where) => {

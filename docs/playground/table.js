@@ -1,13 +1,13 @@
-/* A table of the user's, from CSV or from `fracdnn play TABLE`: two columns of numbers and one of classes. */
+/* A table of the user's, from CSV: two columns of numbers and one of classes. */
+"use strict";
 
 const MOST_BYTES = 2_000_000;
-// As in ../table.py.
-const MOST_ROWS = 2000, LEAST_ROWS = 10, MOST_CLASSES = 5;
+const MOST_TABLE_ROWS = 2000, LEAST_ROWS = 10, MOST_CLASSES = 5;
 const MISSING = new Set(["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?"]);
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
 /** What is wrong with a table, in words for who made it. */
-export class TableError extends Error {}
+class TableError extends Error {}
 
 function separatorOf(heading) {
   const outside = heading.replace(/"[^"]*"/g, "");
@@ -16,7 +16,7 @@ function separatorOf(heading) {
 }
 
 /** Rows of cells; quotes may hold separators, line ends and doubled quotes. */
-export function parsedCsv(text) {
+function parsedCsv(text) {
   const separator = separatorOf(text.slice(0, (text.indexOf("\n") + 1 || text.length + 1) - 1));
   const rows = [];
   let row = [], cell = "", quoted = false;
@@ -63,14 +63,14 @@ function checkCommas(name, cells) {
 }
 
 /** A file of so many bytes is read, or refused. */
-export function checkSize(bytes) {
+function checkSize(bytes) {
   if (bytes <= MOST_BYTES) return;
   const [most, size] = [MOST_BYTES / 1e6, (bytes / 1e6).toFixed(1)];
   throw new TableError(`The file must be at most ${most} MB, but has ${size} MB; keep some of its rows.`);
 }
 
 /** The cells in the text of a CSV file, and which columns are all numbers. */
-export function cellsOfCsv(text) {
+function cellsOfCsv(text) {
   if (text.includes("\0")) throw new TableError("The file must be text in UTF-8; save the table as CSV.");
   const [columns, ...rows] = parsedCsv(text);
   if (columns === undefined) throw new TableError("The file must hold a table, but it is empty.");
@@ -88,7 +88,7 @@ export function cellsOfCsv(text) {
 }
 
 /** Two columns of numbers, and that of the classes: the first of few texts, else of texts, else the last. */
-export function usualColumns({ columns, rows, numeric }) {
+function usualColumns({ columns, rows, numeric }) {
   const others = columns.map((_, c) => c).filter((c) => !numeric[c]);
   const isFew = (c) => new Set(rows.map((row) => row[c])).size <= MOST_CLASSES + 1; // a missing one may be among them
   const target = others.find(isFew) ?? others[0] ?? columns.length - 1;
@@ -99,7 +99,7 @@ export function usualColumns({ columns, rows, numeric }) {
 }
 
 /** The table of the chosen columns [across, up, classes]; rows in which one of them is missing are left out. */
-export function tableFromCells({ columns, rows: all }, chosen) {
+function tableFromCells({ columns, rows: all }, chosen) {
   const [across, up, target] = chosen, rows = all.filter((row) => !chosen.some((c) => MISSING.has(row[c])));
   for (const c of [across, up]) checkCommas(columns[c], rows.map((row) => row[c]));
   const x = rows.map((row) => [across, up].map((c) => numberIn(row[c]))), labels = rows.map((row) => row[target]);
@@ -112,7 +112,7 @@ export function tableFromCells({ columns, rows: all }, chosen) {
     const rule = `The table must have at least ${LEAST_ROWS} rows without missing values`;
     throw new TableError(`${rule}, but has ${x.length}.`);
   }
-  const stride = Math.max(1, x.length / MOST_ROWS), kept = Math.min(x.length, MOST_ROWS);
+  const stride = Math.max(1, x.length / MOST_TABLE_ROWS), kept = Math.min(x.length, MOST_TABLE_ROWS);
   const shown = Array.from({ length: kept }, (_, i) => Math.floor(i * stride));
   return {
     x: Float64Array.from(shown.flatMap((row) => x[row])),

@@ -1,13 +1,10 @@
 /* The two large pictures of a network: its decision regions, and the data on its way through the layers. */
-
-import { brief, cleared, drawPoints, mark, palette, ticks } from "./canvas.js";
-import { Plane } from "./plane.js";
-import { Regions } from "./regions.js";
+"use strict";
 
 const radiusFor = (width, n) => Math.max(1.8, Math.min(width / 105, 65 / Math.sqrt(n)));
 
 /** Training points over the regions that the network has found. */
-export class BoundaryPicture {
+class BoundaryPicture {
   constructor(canvas, arm, grid) {
     Object.assign(this, { canvas, arm, grid });
     this.regions = new Regions(arm.data.classes);
@@ -53,7 +50,7 @@ export class BoundaryPicture {
 }
 
 /** The training points as a layer has them, with where they come from. */
-export class FlowPicture {
+class FlowPicture {
   constructor(canvas, arm) {
     Object.assign(this, { canvas, arm });
     const { n } = arm.data.train;
@@ -132,7 +129,7 @@ export class FlowPicture {
 }
 
 /** The sign of a class beside its name. */
-export function drawSign(canvas, c) {
+function drawSign(canvas, c) {
   const drawing = cleared(canvas);
   if (!drawing) return;
   const { context, width, height } = drawing;
@@ -143,7 +140,7 @@ export function drawSign(canvas, c) {
 }
 
 /** A few points of a data set, for the button that chooses it. */
-export function drawThumbnail(canvas, points) {
+function drawThumbnail(canvas, points) {
   const drawing = cleared(canvas);
   if (!drawing) return;
   const { width } = drawing, { train, classes, range } = points;

@@ -1,7 +1,5 @@
 /* The small charts, each with a sentence that says the same. */
-
-import { cleared, frame, key, line, palette, ticks } from "./canvas.js";
-import { memoryWeights } from "./fracdnn.js";
+"use strict";
 
 const percent = (share) => `${share >= 0.0995 ? Math.round(100 * share) : Number((100 * share).toPrecision(2))} %`;
 const isPlotted = (value) => value > 0 && Number.isFinite(value);
@@ -22,7 +20,7 @@ function logTicks(least, most) {
 
 /** A dot for the input and for every layer, and to each layer a line from all earlier ones, as strong as its weight; in
     color those of `layer`. Of two networks, the second is below. */
-export function drawNetwork(canvas, arms, layer) {
+function drawNetwork(canvas, arms, layer) {
   const drawing = cleared(canvas);
   if (!drawing) return;
   const { context, width, height } = drawing, { muted, text, arms: fills } = palette(), count = arms[0].network.nLayers;
@@ -56,7 +54,7 @@ export function drawNetwork(canvas, arms, layer) {
   }
 }
 
-export function memorySentence({ network }, layer) {
+function memorySentence({ network }, layer) {
   const n = Math.max(layer, 1), weights = memoryWeights(network.order, n), order = Number(network.order.toFixed(3));
   if (network.order === 1) return `At order 1, layer ${n} sees only the state before it: a residual network.`;
   if (n === 1) return "Layer 1 has only the input to remember.";
@@ -67,7 +65,7 @@ export function memorySentence({ network }, layer) {
 }
 
 /** Norms by layer, on a logarithmic scale: exact of every network, printed of the first. */
-export function drawGradients(canvas, arms, printed, layer) {
+function drawGradients(canvas, arms, printed, layer) {
   const drawing = cleared(canvas);
   if (!drawing) return;
   const colors = palette(), count = arms[0].network.nLayers;
@@ -90,7 +88,7 @@ export function drawGradients(canvas, arms, printed, layer) {
   }
 }
 
-export function gradientsSentence(arm, printed) {
+function gradientsSentence(arm, printed) {
   const { norms } = arm, ratio = (values) => digits(values[0] / values[values.length - 1]);
   const exact = `The first layer's gradient is ${ratio(norms)} times the last one's`;
   if (!printed) return `${exact}. The paper prints its gradient for tanh networks only.`;
@@ -98,7 +96,7 @@ export function gradientsSentence(arm, printed) {
   return `${exact}; as the paper prints it, ${ratio(printed.norms)} times. The cosine between the two is ${cosine}.`;
 }
 
-export function drawLosses(canvas, arms) {
+function drawLosses(canvas, arms) {
   const drawing = cleared(canvas);
   if (!drawing) return;
   const colors = palette(), lines = [];
@@ -118,7 +116,7 @@ export function drawLosses(canvas, arms) {
   }
 }
 
-export function lossesSentence(arms) {
+function lossesSentence(arms) {
   const said = arms.map((arm) => {
     const name = arms.length > 1 ? `${arm.name}: ` : "";
     return `${name}training ${digits(arm.loss)}, held out ${digits(arm.testLoss)}`;
@@ -126,5 +124,3 @@ export function lossesSentence(arms) {
   const steps = arms[0].steps === 1 ? "1 step" : `${arms[0].steps} steps`;
   return `After ${steps}, ${said.join("; ")} (cross-entropy, logarithmic).`;
 }
-
-export { digits, percent };

@@ -1,5 +1,4 @@
-/* Before the first paint: light or dark, as chosen here last time or as the system has it. A hint where the page is
-   opened from a file, whose modules no browser loads. */
+/* Before the first paint: light or dark, as chosen here last time or as the system has it. */
 (() => {
   let theme = null;
   try {
@@ -9,7 +8,4 @@
   }
   const known = theme === "dark" || theme === "light", dark = matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = known ? theme : dark ? "dark" : "light";
-  if (location.protocol === "file:") {
-    addEventListener("DOMContentLoaded", () => { document.getElementById("needs-server").hidden = false; });
-  }
 })();

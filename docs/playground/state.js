@@ -1,13 +1,11 @@
 /* The settings: what each may be, and how they stand in the address of the page. Whatever comes in is made valid. */
-
-import { ACTIVATIONS } from "./fracdnn.js";
-import { DATASETS } from "./data.js";
+"use strict";
 
 const number = (initial, least, most, step) => ({ kind: "number", initial, least, most, step });
 const choice = (initial, options) => ({ kind: "choice", initial, options });
 const flag = (initial) => ({ kind: "flag", initial });
 
-export const SETTINGS = {
+const SETTINGS = {
   data: choice("spirals", Object.keys(DATASETS)),
   points: number(300, 50, 1000, 50),
   noise: number(0.1, 0, 1, 0.05),
@@ -27,10 +25,10 @@ export const SETTINGS = {
   layer: number(60, 0, 60, 1),
 };
 /** The largest order from which it can be learned: at 1 its parameter would be infinite. */
-export const MOST_LEARNT = 0.95;
+const MOST_LEARNT = 0.95;
 
 /** The nearest value that the setting allows. */
-export function valid(name, value) {
+function valid(name, value) {
   const { kind, initial, least, most, step, options } = SETTINGS[name];
   if (kind === "flag") return value === true || value === "1";
   if (kind === "choice") return options.includes(String(value)) ? String(value) : initial;
@@ -40,19 +38,19 @@ export function valid(name, value) {
   return Number((least + steps * step).toFixed(6));
 }
 
-export function initialSettings() {
+function initialSettings() {
   return Object.fromEntries(Object.entries(SETTINGS).map(([name, { initial }]) => [name, initial]));
 }
 
 /** Settings from the part of an address behind #; what is not there is as at the start. */
-export function settingsFromHash(hash) {
+function settingsFromHash(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, "")), settings = initialSettings();
   for (const name of Object.keys(SETTINGS)) if (given.has(name)) settings[name] = valid(name, given.get(name));
   return settled(settings);
 }
 
 /** Settings as they go together: what one rules out for another is put right. */
-export function settled(settings) {
+function settled(settings) {
   const found = { ...settings };
   if (found.learn) found.order = Math.min(found.order, MOST_LEARNT);
   if (!canPrint(found)) found.gradient = "exact";
@@ -60,12 +58,12 @@ export function settled(settings) {
 }
 
 /** The printed gradient is that of tanh networks with a fixed order. */
-export function canPrint({ activation, learn }) {
+function canPrint({ activation, learn }) {
   return activation === "tanh" && !learn;
 }
 
 /** The part of the address: what differs from the start. */
-export function hashOf(settings) {
+function hashOf(settings) {
   const parts = new URLSearchParams();
   for (const [name, { initial, kind }] of Object.entries(SETTINGS)) {
     const value = kind === "flag" ? Number(settings[name]) : settings[name];

@@ -1,9 +1,10 @@
 /* The plane in which states are seen: their two principal directions, which turn as little as they can. */
+"use strict";
 
 const MOST_ROWS = 3000;
 
 /** Eigenvectors of a symmetric matrix (an array of rows) as columns, by Jacobi's rotations, and eigenvalues. */
-export function eigen(matrix) {
+function eigen(matrix) {
   const n = matrix.length, a = matrix.map((row) => [...row]);
   const vectors = a.map((_, i) => a.map((_, j) => Number(i === j)));
   for (let sweep = 0; sweep < 30; sweep++) {
@@ -34,7 +35,7 @@ function aligned(next, before) {
   return [mixed(cos, sin), mixed(-sin, cos)];
 }
 
-export class Plane {
+class Plane {
   constructor(width) {
     this.width = width;
     this.axes = [0, 1].map((axis) => Float64Array.from({ length: width }, (_, i) => Number(i === axis)));

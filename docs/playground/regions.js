@@ -1,12 +1,11 @@
 /* Regions of classes over a square: colors mixed by probability, and lines where the likeliest class changes. */
-
-import { channels, palette } from "./canvas.js";
+"use strict";
 
 const SIDE = 96;
 // Edges of a cell, each by its two corners: the corners run around the cell from the upper left.
 const EDGES = [[0, 1], [1, 2], [2, 3], [3, 0]];
 
-export class Regions {
+class Regions {
   constructor(classes) {
     this.classes = classes;
     this.image = document.createElement("canvas");

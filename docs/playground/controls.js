@@ -1,18 +1,14 @@
 /* The controls of the page: they show the settings and report what the user changes. */
+"use strict";
 
-import { DATASETS, drawn, prepared } from "./data.js";
-import { stepFactor } from "./fracdnn.js";
-import { drawThumbnail } from "./pictures.js";
-import { MOST_LEARNT, SETTINGS, canPrint, hashOf, valid } from "./state.js";
-
-export const element = (id) => document.getElementById(id);
+const element = (id) => document.getElementById(id);
 
 const RANGES = ["points", "noise", "classes", "order", "layers", "width", "tau"];
 const SELECTS = ["activation", "compare", "rate", "gradient", "speed"];
 const FLAGS = ["heldout", "learn"];
 const SHOWN = { noise: (v) => v.toFixed(2), order: (v) => v.toFixed(2), tau: (v) => v.toFixed(2) };
 
-export class Controls {
+class Controls {
   /** `change(name, value)` is called for every setting that the user changes, `file(file)` for a file. */
   constructor({ change, file }) {
     this._datasets(change);
@@ -96,8 +92,7 @@ export class Controls {
   }
 
   _notes(settings) {
-    const { order, tau } = settings, c = stepFactor(order, tau).value;
-    element("effective").textContent = `A layer adds c = Γ(2−γ) τᵞ = ${c.toFixed(3)} times its activation.`;
+    this._showStep(settings.order, settings.tau);
     const printable = canPrint(settings);
     element("gradient").disabled = !printable;
     element("gradient-note").textContent = printable
@@ -105,8 +100,14 @@ export class Controls {
       : "The paper prints it for tanh and a fixed order.";
   }
 
-  /** The order as it is now, where it is learned. */
-  showOrder(start, now) {
-    document.querySelector('output[for="order"]').textContent = `${start.toFixed(2)} → ${now.toFixed(3)}`;
+  _showStep(order, tau) {
+    const c = stepFactor(order, tau).value;
+    element("effective").textContent = `A layer adds c = Γ(2−γ) τᵞ = ${c.toFixed(3)} times its activation.`;
+  }
+
+  /** Show a learned order as it is now, and the step that follows from it. */
+  showOrder({ order, tau }, now) {
+    document.querySelector('output[for="order"]').textContent = `${order.toFixed(2)} → ${now.toFixed(3)}`;
+    this._showStep(now, tau);
   }
 }

@@ -1,11 +1,5 @@
 /* The playground: settings, networks and pictures, frame by frame. */
-
-import { Controls, element } from "./controls.js";
-import { dataOf } from "./data.js";
-import { hashOf, settingsFromHash, settled } from "./state.js";
-import { TableError, cellsOfCsv, checkSize, tableFromCells, usualColumns } from "./table.js";
-import { Grid, armsOf } from "./training.js";
-import { Views } from "./views.js";
+"use strict";
 
 // Milliseconds of a frame for training and for decision regions: with the drawing, 60 frames a second.
 const TRAINING_BUDGET = 8, GRID_BUDGET = 2;
@@ -29,12 +23,6 @@ class Playground {
     const isOurs = () => location.hash === "" || location.hash.includes("=");
     addEventListener("hashchange", () => isOurs() && this.apply(settingsFromHash(location.hash)));
     addEventListener("resize", () => this.redraw());
-  }
-
-  async start() {
-    const document = await (await fetch("table.json")).json();
-    this.build();
-    if (document !== null) this._try(() => this.takeCells("Your table", cellsOfCsv(document.csv)));
   }
 
   _buttons() {
@@ -173,7 +161,7 @@ class Playground {
     this.views.draw(this, { charts, flow: this.stale || this.flowing || (this.running && this.odd) });
     if (!charts || !this.running) this._advanceGrids();
     if (charts) this.drawn = now;
-    if (charts && this.settings.learn) this.controls.showOrder(this.settings.order, this.arms[0].network.order);
+    if (charts && this.settings.learn) this.controls.showOrder(this.settings, this.arms[0].network.order);
     this.stale = false;
     if (this.running || this.flowing || this.unfinished.size) this.wake();
   }
@@ -267,5 +255,5 @@ class Playground {
   }
 }
 
-export const playground = new Playground();
-await playground.start();
+const playground = new Playground();
+playground.build();

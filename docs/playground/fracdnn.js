@@ -5,6 +5,7 @@
        Y_j = a_{j-1} Y_0 + Σ_{k=1}^{j-1} h_{j-k} Y_k + c σ(K_{j-1} Y_{j-1} + b_{j-1}),   c = Γ(2-order) step^order,
 
    as in the Python library, which tests hold this module to. Samples are rows; arrays are flat, row by row. */
+"use strict";
 
 const SERIES_TERMS = 27; // of the series for h_m: below rounding at m = 2
 const LANCZOS = [
@@ -12,10 +13,10 @@ const LANCZOS = [
   12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
 ];
 
-export const ACTIVATIONS = ["tanh", "relu", "silu", "sigmoid", "identity"];
+const ACTIVATIONS = ["tanh", "relu", "silu", "sigmoid", "identity"];
 
 /** a_0 … a_{n-1} and their derivatives by the order: a_m = (m+1)^p - m^p without cancellation, p = 1 - order. */
-export function l1Weights(order, n) {
+function l1Weights(order, n) {
   const values = new Float64Array(n), slopes = new Float64Array(n), p = 1 - order;
   if (n > 0) values[0] = 1;
   for (let m = 1; m < n; m++) {
@@ -27,7 +28,7 @@ export function l1Weights(order, n) {
 }
 
 /** h_1 … h_n at places 0 … n-1, and their derivatives: h_m = a_{m-1} - a_m, by a series with terms of one sign. */
-export function l1Differences(order, n) {
+function l1Differences(order, n) {
   const values = new Float64Array(n), slopes = new Float64Array(n), p = 1 - order;
   if (n > 0) {
     values[0] = -2 * Math.expm1(-order * Math.LN2);
@@ -49,12 +50,12 @@ export function l1Differences(order, n) {
 }
 
 /** The weights of Y_0 … Y_{n-1} in Y_n: a_{n-1}, h_{n-1}, …, h_1. They sum to 1. */
-export function memoryWeights(order, n) {
+function memoryWeights(order, n) {
   const oldest = l1Weights(order, n).values[n - 1], differences = l1Differences(order, n - 1).values;
   return Float64Array.of(oldest, ...differences.reverse());
 }
 
-export function gamma(x) {
+function gamma(x) {
   let series = LANCZOS[0];
   for (let k = 1; k < LANCZOS.length; k++) series += LANCZOS[k] / (x - 1 + k);
   const shifted = x + 6.5;
@@ -62,7 +63,7 @@ export function gamma(x) {
 }
 
 /** Γ'(x)/Γ(x) for x > 0: upwards by its recurrence, then its asymptotic series. */
-export function digamma(x) {
+function digamma(x) {
   let sum = 0;
   for (; x < 12; x++) sum -= 1 / x;
   const y = 1 / (x * x);
@@ -70,13 +71,13 @@ export function digamma(x) {
   return sum + Math.log(x) - 0.5 / x - tail;
 }
 
-export function stepFactor(order, stepSize) {
+function stepFactor(order, stepSize) {
   const value = gamma(2 - order) * stepSize ** order;
   return { value, slope: value * (Math.log(stepSize) - digamma(2 - order)) };
 }
 
 /** The mean cross-entropy of softmax(logits) [n, classes]; its gradient goes to `cotangent`. */
-export function crossEntropy(logits, labels, n, classes, cotangent) {
+function crossEntropy(logits, labels, n, classes, cotangent) {
   let total = 0;
   for (let s = 0, at = 0; s < n; s++, at += classes) {
     let most = -Infinity, sum = 0;
@@ -167,7 +168,7 @@ function sumOuter(gradient, at, left, from, right, at2, n, rows, columns, b, bAt
 }
 
 /** Parameters of the paper's network, or anything of their shapes, as parts of one flat array. */
-export class Weights {
+class Weights {
   constructor({ nFeatures, nOutputs, nLayers, width, hasInputProjection, learnOrder }) {
     const sizes = {
       inputWeight: hasInputProjection ? width * nFeatures : 0,
@@ -187,7 +188,7 @@ export class Weights {
 }
 
 /** d_t^order Y = σ(K(t) Y + b(t)), then W. `width` null keeps the features; a number adds a learned projection. */
-export class Network {
+class Network {
   constructor({ nFeatures = 2, nOutputs, nLayers, width = null, activation = "tanh", order = 0.5, stepSize = 0.2,
     learnOrder = false, residual = true }) {
     // Whole numbers as such (| 0): the browser's compiler indexes arrays by them twice as fast.
@@ -240,7 +241,7 @@ export class Network {
 }
 
 /** A network at work on up to `n` samples: its states, and with `gradients` the way back. */
-export class Pass {
+class Pass {
   constructor(network, n, { gradients = false } = {}) {
     const { nLayers, width, nOutputs } = network, size = (n * width) | 0;
     this.network = network;
@@ -371,7 +372,7 @@ export class Pass {
 }
 
 /** The norm of (∇K, ∇b) of each layer. */
-export function layerNorms(gradient, nLayers) {
+function layerNorms(gradient, nLayers) {
   const { K, b } = gradient, kSize = K.length / nLayers, bSize = b.length / nLayers;
   return Float64Array.from({ length: nLayers }, (_, j) => {
     let sum = 0;
@@ -379,25 +380,4 @@ export function layerNorms(gradient, nLayers) {
     for (let i = j * bSize; i < (j + 1) * bSize; i++) sum += b[i] * b[i];
     return Math.sqrt(sum);
   });
-}
-
-/** torch.optim.Adam with its defaults. */
-export class Adam {
-  constructor(size, rate) {
-    this.rate = rate;
-    this.steps = 0;
-    this.mean = new Float64Array(size);
-    this.square = new Float64Array(size);
-  }
-
-  step(parameters, gradient) {
-    const { mean, square } = this, t = ++this.steps;
-    const length = this.rate / (1 - 0.9 ** t), root = Math.sqrt(1 - 0.999 ** t);
-    for (let i = 0; i < parameters.length; i++) {
-      const g = gradient[i];
-      mean[i] += (1 - 0.9) * (g - mean[i]);
-      square[i] = 0.999 * square[i] + (1 - 0.999) * g * g;
-      parameters[i] -= (length * mean[i]) / (Math.sqrt(square[i]) / root + 1e-8);
-    }
-  }
 }

@@ -1,6 +1,5 @@
 /* Points in the plane with classes: drawn at will, or from a table; standardised, a third held out. */
-
-import { normalFrom, permutation, uniformFrom } from "./random.js";
+"use strict";
 
 const TURN = 2 * Math.PI;
 
@@ -21,7 +20,7 @@ const PLACES = {
   },
 };
 
-export const DATASETS = {
+const DATASETS = {
   "level-set": { title: "Level set", classes: [2, 2] },
   spirals: { title: "Spirals", classes: [2, 5] },
   moons: { title: "Moons", classes: [2, 2] },
@@ -45,7 +44,7 @@ function clouds(classes, { uniform, normal }) {
 }
 
 /** `n` points [n, 2] and their labels. */
-export function drawn(name, { n, noise, classes, seed }) {
+function drawn(name, { n, noise, classes, seed }) {
   const uniform = uniformFrom(seed), normal = normalFrom(uniform), draws = { uniform, normal };
   const place = name === "clouds" ? clouds(classes, draws) : PLACES[name];
   const x = new Float64Array(2 * n), labels = new Uint8Array(n);
@@ -82,7 +81,7 @@ function part(points, rows, { mean, deviation }) {
 }
 
 /** Points by the mean and deviation of those to learn from; a third, drawn by `seed`, is held out. */
-export function prepared(points, seed) {
+function prepared(points, seed) {
   const order = permutation(points.labels.length, uniformFrom(seed + 7919)), held = Math.floor(order.length / 3);
   const rows = order.slice(held), scale = moments(points.x, rows);
   const train = part(points, rows, scale), test = part(points, order.slice(0, held), scale);
@@ -93,7 +92,7 @@ export function prepared(points, seed) {
 }
 
 /** What the settings ask for; `table` stands for "own". `points` counts those to learn from. */
-export function dataOf(settings, table) {
+function dataOf(settings, table) {
   const { data, points, noise, classes, seed } = settings;
   if (data === "own") return prepared(table, seed);
   const [fewest, most] = DATASETS[data].classes, n = Math.round(1.5 * points);
