@@ -18,6 +18,7 @@ import torch
 
 from fracdnn import fdeint
 from fracdnn.caputo import mittag_leffler
+from fracdnn.solver import Graded
 
 FLOAT64 = torch.float64
 ORDER, T, RTOL = 0.6, 0.1, 1e-6
@@ -97,9 +98,7 @@ def steps_of_l1(diffusion: Diffusion, error: float) -> int:
                 [0.0, T],
                 order=ORDER,
                 method="l1-implicit",
-                n_steps=n,
-                grid="graded",
-                options={"grading": (2.0 - ORDER) / ORDER},
+                grid=Graded(n, (2.0 - ORDER) / ORDER),
             )[-1]
         if float((found - exact).abs().sum() / exact.abs().sum()) <= error:
             return n

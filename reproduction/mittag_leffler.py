@@ -7,7 +7,7 @@ import torch
 
 from fracdnn.caputo import mittag_leffler
 from fracdnn.datasets import Perfume
-from fracdnn.solver import fdeint, graded_mesh
+from fracdnn.solver import Given, fdeint, graded_mesh
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def work(example: Example, perfume: Perfume | None, job: dict[str, Any]) -> dict
     """The explicit L1 solution for one step size and the exact one; all of both for the paper's step."""
     t = graded_mesh(example.final_time, round(example.final_time / job["step_size"]))
     y0 = torch.tensor(example.initial, dtype=torch.float64)
-    numerical = fdeint(lambda t, u: example.rate * u, y0, t, order=example.order, method="l1", grid="given")
+    numerical = fdeint(lambda t, u: example.rate * u, y0, t, order=example.order, method="l1", grid=Given())
     exact = example.initial * mittag_leffler(example.rate * t**example.order, example.order)
     at_end, error = float(numerical[-1]), float((numerical - exact)[-1].abs())
     found: dict[str, Any] = {"at_end": at_end, "exact": float(exact[-1]), "error": error}

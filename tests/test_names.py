@@ -19,10 +19,11 @@ RESULTS = {
 
 NUMBER, NUMBERS, TENSOR = "float | torch.Tensor", "float | Sequence[float] | ndarray | torch.Tensor", "torch.Tensor"
 # Each name that several public functions or classes take: what it means everywhere, and the types it may have.
+TOLERANCES = {"float | torch.Tensor | tuple[Any, ...]", "float | torch.Tensor | tuple[Any, ...] | None"}
 MEANINGS = {
     "activation": ("nonlinearity of a layer", {"str", "str | Callable[[torch.Tensor], torch.Tensor]"}),
     "alpha": ("weight decay of all matrices, as in MLPClassifier", {"float"}),
-    "atol": ("absolute error of a solution, for each component", {"Any"}),
+    "atol": ("absolute error of a solution, for each component", TOLERANCES),
     "b": ("biases of a layer", {"torch.Tensor | None"}),
     "batch_size": ("samples in a mini-batch", {"int", "int | str"}),
     "beta": ("second parameter of the Mittag-Leffler function", {NUMBER}),
@@ -45,6 +46,7 @@ MEANINGS = {
     "factors": ("step factors of the layers", {TENSOR}),
     "func": ("right-hand side of an equation", {"Callable[[torch.Tensor, Any], Any]", "Callable[..., Any]"}),
     "generator": ("source of random numbers", {"Generator", "Generator | None"}),
+    "grid": ("where the nodes of a solve lie", {"Adaptive | Uniform | Graded | Given | None", "Adaptive | None"}),
     "grid_shape": ("rows and columns of the features of a stencil", {"tuple[int, int]", "tuple[int, int] | None"}),
     "info": ("return a Solution", {"bool"}),
     "initial": ("value that learning starts from", {TENSOR}),
@@ -83,7 +85,7 @@ MEANINGS = {
             "Callable[[torch.Tensor, torch.Tensor], Any]",
         },
     ),
-    "rtol": ("relative error of a solution, for each component", {"Any"}),
+    "rtol": ("relative error of a solution, for each component", TOLERANCES),
     "side": ("from which end a derivative looks", {"str"}),
     "sigma": ("standard deviations of data", {"Any"}),
     "solver": ("what trains, as in MLPClassifier", {"str"}),
@@ -141,7 +143,7 @@ def annotation(parameter):
         "typing.",
         "os.",
         "~",
-        *(f"fracdnn.{part}." for part in ("nn.network", "training.objective")),
+        *(f"fracdnn.{part}." for part in ("nn.network", "solver.grids", "training.objective")),
     ):
         text = text.replace(prefix, "")
     return (
@@ -207,5 +209,5 @@ def test_words_that_meant_two_things_are_gone():
 def test_options_of_a_solve_mean_what_parameters_of_that_name_do():
     """Those that are shared: "linear" was also a way to open a network as modules."""
     options = OPTIONS.keys()
-    assert options & uses().keys() == {"step_size", "grading", "compress", "compress_tol", "checkpoint"}
+    assert options & uses().keys() == {"compress", "compress_tol", "checkpoint"}
     assert options & method_parameters().keys() <= {"compress"}

@@ -19,7 +19,7 @@ from fracdnn.caputo import (
     mittag_leffler_matrix,
 )
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError, InvalidTypeError
-from fracdnn.solver import fdeint, graded_mesh
+from fracdnn.solver import Given, fdeint, graded_mesh
 
 Y0 = torch.ones(2, dtype=torch.float64)
 T = torch.linspace(0, 1, 5, dtype=torch.float64)
@@ -77,7 +77,7 @@ BAD_CALLS = [
         "func must return the state's dtype torch.float64, got torch.float32 at t = .*; convert its constants, or y0",
     ),
     (
-        lambda: fdeint(lambda t, y: y / (t - 0.5), Y0, T, order=0.5, method="l1", grid="given"),
+        lambda: fdeint(lambda t, y: y / (t - 0.5), Y0, T, order=0.5, method="l1", grid=Given()),
         r"func must return finite numbers, got NaN or infinity at t = 0.5 in y\[0\]; check func there, or solve for",
     ),
     (

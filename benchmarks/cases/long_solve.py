@@ -11,6 +11,7 @@ from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.equations import Relaxation
 from benchmarks.ways import distance
 from fracdnn import fdeint
+from fracdnn.solver import Given
 
 SAME = 1e-12  # a distance of gradients
 
@@ -22,7 +23,7 @@ class LongSolve:
         self.n_steps, self.equation = n_steps, Relaxation()
 
     def run(self, backward: bool) -> list[torch.Tensor]:
-        way = {"method": "l1", "grid": "given", "options": {"compress": True}}
+        way = {"method": "l1", "grid": Given(), "options": {"compress": True}}
         return solved(self.equation, torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64), backward, **way)
 
     def error(self, backward: bool) -> float:

@@ -17,6 +17,7 @@ from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.equations import Equation, NeuralField, Oscillation, Relaxation, Singular
 from benchmarks.ways import distance
 from fracdnn import fdeint
+from fracdnn.solver import Graded, Uniform
 
 ERROR = 1e-6
 FACTOR = 10.0
@@ -78,7 +79,7 @@ def by_tolerance(rtol: float, *, backward: bool) -> Setting:
 
 def by_steps(curve: str, n: int, **way: Any) -> Setting:
     """Ours on a grid of n steps."""
-    return _fixed(f"ours, {curve}", n, partial(_ours, n_steps=n, **way))
+    return _fixed(f"ours, {curve}", n, partial(_ours, **{"grid": Uniform(n), **way}))
 
 
 def of_pycaputo(curve: str, n: int, *, graded: bool = False) -> Setting:
@@ -155,7 +156,7 @@ def settings(name: str, *, backward: bool, quick: bool) -> list[Setting]:
     found = [by_tolerance(10.0**-digits, backward=backward) for digits in tolerances]
     found += [by_steps("adams", n, method="adams") for n in steps]
     if not above_one:
-        found += [by_steps("adams, graded", n, method="adams", grid="graded") for n in (*few, 4 * few[-1])]
+        found += [by_steps("adams, graded", n, method="adams", grid=Graded(n)) for n in (*few, 4 * few[-1])]
     found += [by_steps("pece", n, method="pece") for n in few]
     found += [by_steps("trapezoidal", n, method="trapezoidal") for n in few]
     if not above_one:

@@ -16,6 +16,7 @@ from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.ways import distance, double_loop
 from fracdnn import fdeint
 from fracdnn.caputo import mittag_leffler
+from fracdnn.solver import Given
 
 ORDER, BATCH, WIDTH = 0.5, 256, 32
 FRACTIONAL = ("ours", "ours, exact", "ours, all times", "ours, PECE", "naive", "fdeint (PyPI)")
@@ -66,7 +67,7 @@ class Linear:
 
     def _ours(self, compress: bool | str, *, all_times: bool = False) -> torch.Tensor:
         t = torch.linspace(0, 1, self.n_steps + 1, dtype=torch.float64)
-        way = {"method": "l1", "grid": "given", "options": {"compress": compress}}
+        way = {"method": "l1", "grid": Given(), "options": {"compress": compress}}
         return fdeint(self.field, self.y0, t, order=ORDER, trajectory=all_times, **way)
 
     def _ours_pece(self) -> torch.Tensor:

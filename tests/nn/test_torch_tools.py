@@ -11,6 +11,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from fracdnn import fdeint
 from fracdnn.exceptions import FracdnnError
 from fracdnn.nn import DenseLayer, FractionalNetwork, FractionalStack
+from fracdnn.solver import Given
 from tests.nn.processes import run_as_two_processes
 from tests.slow import each_once, slow_but
 from tests.solver.calls import grouped
@@ -33,7 +34,7 @@ class Solve(nn.Module):
             times,
             order=self.order,
             method="l1",
-            grid="given",
+            grid=Given(),
             trajectory=False,
             **grouped(**self.options),
         )

@@ -10,7 +10,7 @@ from benchmarks import adaptive as six
 from fracdnn.caputo import mittag_leffler
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.solver import fdeint, graded_mesh, panel_search
+from fracdnn.solver import Graded, fdeint, graded_mesh, panel_search
 from fracdnn.solver.panels import Weights
 from tests.slow import each_once, slow_but
 from tests.solver.calls import grouped
@@ -146,7 +146,7 @@ def test_dense_output_is_of_the_methods_order(method, expected):
     t = torch.cat([torch.zeros(1, dtype=torch.float64), torch.logspace(-5, 0, 12, dtype=torch.float64)])
     errors = []
     for n in steps:
-        u = fdeint(problem.func, problem.start(), t, order=0.5, method=method, n_steps=n, options={"grading": 4.0})
+        u = fdeint(problem.func, problem.start(), t, order=0.5, method=method, grid=Graded(n, 4.0))
         errors.append(float((u - problem.at(t)).abs().max()))
     assert -np.polyfit(np.log(steps), np.log(errors), 1)[0] > expected - 0.3
 
@@ -166,7 +166,7 @@ def test_dense_output_between_equal_steps(method):
 def test_dense_output_of_panels():
     """To the accuracy of the panels' ends."""
     problem, t = relaxation(1.0), graded_mesh(1.0, 37, 3.0)
-    u = fdeint(problem.func, problem.start(), t, order=0.5, method="collocation", n_steps=16, options={"grading": 8.0})
+    u = fdeint(problem.func, problem.start(), t, order=0.5, method="collocation", grid=Graded(16, 8.0))
     torch.testing.assert_close(u, problem.at(t), rtol=0, atol=1e-9)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from fracdnn.caputo import mittag_leffler
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
-from fracdnn.solver import MultiTerm, fdeint, fdeint_event, linear_input
+from fracdnn.solver import Adaptive, MultiTerm, fdeint, fdeint_event, linear_input
 from tests.slow import each_once, slow_but
 from tests.solver.calls import grouped
 
@@ -161,7 +161,7 @@ def test_several_terms_events_and_kinks_take_breakpoints():
 
 
 def test_the_longest_step():
-    found = fdeint(lambda t, u: 0 * u, 1.0, [0.0, 1.0], order=0.7, info=True, options={"max_step": 0.03})
+    found = fdeint(lambda t, u: 0 * u, 1.0, [0.0, 1.0], order=0.7, info=True, grid=Adaptive(max_step=0.03))
     assert float(found.grid.diff().max()) <= 0.03 + 1e-15
     assert found.n_accepted >= 34
 
@@ -194,12 +194,12 @@ def test_very_early_outputs_of_stiff_problems(order, rate, time):
         (
             {"breakpoints": [0.5], "n_steps": 4},
             InvalidArgumentError,
-            "breakpoints must not be given for grid='uniform', got [0.5]; leave it out, or leave out n_steps",
+            "breakpoints must not be given for grid=Uniform(n=4), got [0.5]; leave it out, or leave out n_steps",
         ),
         (
             {"breakpoints": [0.5], "grid": "given"},
             InvalidArgumentError,
-            "breakpoints must not be given for grid='given'",
+            "breakpoints must not be given for grid=Given()",
         ),
         (
             {"breakpoints": [0.5, 0.4]},
@@ -229,7 +229,7 @@ def test_very_early_outputs_of_stiff_problems(order, rate, time):
         (
             {"max_step": 0.1, "n_steps": 4},
             InvalidArgumentError,
-            "max_step must not be given for grid='uniform', got 0.1",
+            "n_steps must not be given together with grid, got n_steps=4 and grid=Adaptive(rtol=1e-05, atol=1e-08, max",
         ),
     ],
 )

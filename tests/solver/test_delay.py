@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
-from fracdnn.solver import Status, fdeint, fdeint_delay
+from fracdnn.solver import Adaptive, Status, fdeint, fdeint_delay
 from fracdnn.solver.delay import breaking_points
 from tests.slow import each_once
 
@@ -341,10 +341,10 @@ def refused(**changed):
         ({"past": lambda t: torch.ones(3)}, r"past\(-0\.\d+\) must have the shape of y0, \[\(\)\], got \[\(3,\)\]"),
         ({"past": lambda t: t.float()}, r"must have the dtype of y0, torch.float64, got torch.float32; convert one"),
         ({"past": lambda t: t.log()}, r"past\(-0\.\d+\) must be finite, got nan"),
-        ({"options": {"linear": 1}}, "options must be a dict of max_step, .* for fdeint_delay, got 'linear'"),
+        ({"options": {"linear": 1}}, "options must be a dict of breakpoints, .* for fdeint_delay, got 'linear'"),
         (
             {"options": {"checkpoint": True}},
-            "options must be a dict of max_step, .* for fdeint_delay, got 'checkpoint'",
+            "options must be a dict of breakpoints, .* for fdeint_delay, got 'checkpoint'",
         ),
     ],
 )
@@ -361,4 +361,4 @@ def test_types_of_bad_input():
     with pytest.raises(InvalidTypeError, match=r"delays\[0\] must be a positive number"):
         refused(delays="1")
     with pytest.raises(InvalidTypeError, match=r"max_step must be a positive number, got"):
-        refused(options={"max_step": "1"})
+        refused(grid=Adaptive(max_step="1"))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver import fdeint, fdeint_event
+from fracdnn.solver import Graded, fdeint, fdeint_event
 from tests.slow import slow_but
 from tests.solver.calls import grouped
 
@@ -13,7 +13,7 @@ HALF_LIVES = {0.4: 0.580268692531850851, 0.6: 0.605685408697701098, 0.8: 0.64344
 
 METHODS = [
     {"method": "adams", "n_steps": 30},
-    {"method": "trapezoidal", "grid": "graded", "grading": 2.0, "n_steps": 20},
+    {"method": "trapezoidal", "grid": Graded(20, 2.0)},
     {"method": "l1", "n_steps": 30},
     {},
 ]
@@ -194,7 +194,7 @@ def test_an_event_at_the_begin_alone(rate, message):
         ({"t1": math.inf}, InvalidArgumentError, "t1 must be later than t0 and finite, got inf for t0 = 0"),
         ({"n_checks": 3}, InvalidArgumentError, "n_checks must be at least 4, got 3"),
         ({"trajectory": False}, InvalidArgumentError, "trajectory must not be given to fdeint_event, got False"),
-        ({"grid": "given", "n_steps": None}, InvalidArgumentError, "grid must not be 'given' for fdeint_event"),
+        ({"grid": "given", "n_steps": None}, InvalidArgumentError, r"grid must not be Given\(\) for fdeint_event"),
         ({"batched": "yes"}, InvalidTypeError, "batched must be True or False"),
         ({"event_fn": lambda t, y: y - 1.0 + 0 * t, "order": 1.5}, InvalidArgumentError, "y0 must be a pair"),
     ],

@@ -6,14 +6,14 @@ import torch
 
 import fracdnn
 from fracdnn.caputo import mittag_leffler
-from fracdnn.solver import fdeint, graded_mesh
+from fracdnn.solver import Given, fdeint, graded_mesh
 from fracdnn.solver.grids import is_uniform
 from tests.solver.calls import grouped
 
 
 def on_grid(func, y0, t, **options):
     """The paper's scheme, with the times themselves as the grid."""
-    return fdeint(func, y0, t, method="l1", grid="given", **grouped(**options))
+    return fdeint(func, y0, t, method="l1", grid=Given(), **grouped(**options))
 
 
 STEPS = (40, 80, 160, 320)

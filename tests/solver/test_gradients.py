@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import mittag_leffler
-from fracdnn.solver import fdeint, graded_mesh
+from fracdnn.solver import Given, fdeint, graded_mesh
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.panels import Weights
@@ -54,17 +54,15 @@ def end(method, grid, n, weight, y0, order, *slope, **options):
     """u(1.2); the nodes do not depend on the order."""
     t = torch.tensor([0.2, 1.2], dtype=torch.float64)
     if grid == "graded":
-        options["grading"] = 2.0
+        options["power"] = 2.0
     return fdeint(
         field(weight),
         start(y0, slope),
         t,
         order=order,
         method=method,
-        n_steps=n,
-        grid=grid,
         trajectory=False,
-        **grouped(**options),
+        **grouped(n_steps=n, grid=grid, **options),
     )
 
 
@@ -184,7 +182,7 @@ def test_an_adaptive_grid_is_a_constant(checkpoint):
     options = {"order": order, "method": "collocation", "checkpoint": checkpoint}
     found = fdeint(field(weight), y0, t, rtol=1e-5, atol=1e-5, info=True, **grouped(**options))
     assert found.n_accepted > 2
-    given = fdeint(field(weight), y0, found.grid, grid="given", **grouped(**options))
+    given = fdeint(field(weight), y0, found.grid, grid=Given(), **grouped(**options))
     agree(found.states[-1], given[-1], inputs)
 
 
@@ -207,7 +205,7 @@ def test_the_limits_of_the_derivatives_by_rate_and_order():
     torch.testing.assert_close(derivatives(rtol=1e-9, atol=1e-12), exact, rtol=1e-7, atol=0)
     torch.testing.assert_close(derivatives(), exact, rtol=1e-4, atol=0)
     for method, factor in (("adams", 4.0), ("trapezoidal", 4.0), ("l1-implicit", 2**1.5)):
-        errors = [(derivatives(method=method, n_steps=n, grading=4.0) - exact).abs().max() for n in (64, 128)]
+        errors = [(derivatives(method=method, n_steps=n, power=4.0) - exact).abs().max() for n in (64, 128)]
         assert math.log2(errors[0] / errors[1]) > math.log2(factor) - 0.2
         assert errors[1] < 3e-3
 
@@ -227,7 +225,7 @@ def test_far_nodes_through_modes(method, name, grading):
     inputs = case(name)
     weight, y0, order, *slope = inputs
     t = torch.tensor([0.2, 0.9, 1.0, 1.19, 1.2], dtype=torch.float64)
-    options = {"n_steps": 272} if grading == 1.0 else {"n_steps": 272, "grading": grading}
+    options = {"n_steps": 272} if grading == 1.0 else {"n_steps": 272, "power": grading}
     exact, modes = (
         fdeint(field(weight), start(y0, slope), t, order=order, method=method, **grouped(compress=compress, **options))
         for compress in (False, True)

@@ -9,7 +9,7 @@ from tests.solver.calls import grouped
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"method": "adams", "step_size": 0.05}, {"grid": "graded", "n_steps": 20}],
+    [{}, {"method": "adams", "n_steps": 40}, {"grid": "graded", "n_steps": 20}],
     ids=["collocation", "uniform", "graded"],
 )
 def test_times_and_start_may_carry_a_gradient(options):

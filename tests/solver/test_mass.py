@@ -7,7 +7,7 @@ import torch
 
 from fracdnn.caputo import mittag_leffler
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
-from fracdnn.solver import fdeint, fdeint_mass
+from fracdnn.solver import Graded, fdeint, fdeint_mass
 from tests.slow import each_once
 
 T = torch.linspace(0, 2, 5, dtype=torch.float64)
@@ -36,7 +36,7 @@ def test_a_constraint_to_the_tolerance(order, rtol):
 
 
 def test_a_fixed_grid():
-    found = fdeint_mass(linear, [1.0, 2.0], T, mass=mass_of(tensor(0.5)), order=0.6, n_steps=40, grid="graded")
+    found = fdeint_mass(linear, [1.0, 2.0], T, mass=mass_of(tensor(0.5)), order=0.6, grid=Graded(40))
     assert float((found[:, 0] - mittag_leffler(-(T**0.6) / 1.5, 0.6)).abs().max()) < 1e-8
 
 
@@ -110,7 +110,7 @@ def test_a_circuit_in_any_units(unit):
     found = fdeint_mass(circuit(unit), [0.0, 0.0], T, mass=mass, order=0.8, rtol=1e-6, atol=1e-9)
     voltage = found[:, 0] / unit
     torch.testing.assert_close(found[:, 1], current_at(voltage), rtol=1e-12, atol=1e-12)
-    grid = {"method": "adams", "n_steps": 400, "grid": "graded"}
+    grid = {"method": "adams", "grid": Graded(400)}
     alone = fdeint(lambda t, v: torch.sin(t) - v - current_at(v), 0.0, T, order=0.8, **grid)
     torch.testing.assert_close(voltage, alone, rtol=1e-4, atol=1e-5)
 

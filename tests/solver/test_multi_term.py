@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.solver import MultiTerm, fdeint
+from fracdnn.solver import Graded, MultiTerm, Uniform, fdeint
 from tests.slow import each_once
 
 ZERO, ONE = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
@@ -31,9 +31,9 @@ PROBLEMS = [
 ]
 
 
-def rate_of(equation, initial, exact, **options):
+def rate_of(equation, initial, exact, grid=Uniform, **options):
     errors = [
-        abs(float(equation.solve(initial, [0.0, 1.0], n_steps=n, trajectory=False, **options)) - exact)
+        abs(float(equation.solve(initial, [0.0, 1.0], grid=grid(n), trajectory=False, **options)) - exact)
         for n in (80, 160)
     ]
     return math.log2(errors[0] / errors[1])
@@ -42,7 +42,7 @@ def rate_of(equation, initial, exact, **options):
 @pytest.mark.parametrize(("place", "method"), each_once([0, 1], ["adams", "trapezoidal"]))
 def test_second_order_on_a_graded_grid(place, method):
     equation, initial, exact = PROBLEMS[place]
-    assert abs(rate_of(equation, initial, exact, method=method, grid="graded") - 2) < 0.15
+    assert abs(rate_of(equation, initial, exact, method=method, grid=Graded) - 2) < 0.15
 
 
 def test_equal_steps_leave_the_order_of_slopes_like_the_root_of_t():
@@ -98,7 +98,7 @@ def test_an_equation_sees_its_parameters_as_they_are_now():
 
 
 def test_single_precision_stays_single():
-    y = bagley_torvik().solve((torch.zeros(2), torch.zeros(2)), [0.0, 1.0], n_steps=80, grid="graded")
+    y = bagley_torvik().solve((torch.zeros(2), torch.zeros(2)), [0.0, 1.0], grid=Graded(80))
     assert y.dtype == torch.float32
     torch.testing.assert_close(y[-1], torch.ones(2), rtol=1e-3, atol=0)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fracdnn.solver import fdeint, graded_mesh
+from fracdnn.solver import Given, fdeint, graded_mesh
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.panels import Weights
@@ -23,9 +23,8 @@ def slope_of(errors, steps):
 
 def error_at_the_end(problem, n, dtype=torch.float64, **options):
     t = torch.tensor([0.0, problem.span], dtype=torch.float64)
-    u = fdeint(
-        problem.func, problem.start(dtype), t, order=problem.order, n_steps=n, trajectory=False, **grouped(**options)
-    )
+    options = grouped(n_steps=n, **options)
+    u = fdeint(problem.func, problem.start(dtype), t, order=problem.order, trajectory=False, **options)
     return abs(float(u) - float(problem.at(t[1:])))
 
 
@@ -113,7 +112,7 @@ def test_order_of_the_largest_error_on_graded_times(method, grading, expected):
         errors = []
         for n in STEPS[:3]:
             t = graded_mesh(1.0, n, power)
-            u = fdeint(problem.func, problem.start(), t, order=0.5, method=method, grid="given")
+            u = fdeint(problem.func, problem.start(), t, order=0.5, method=method, grid=Given())
             errors.append(float((u - problem.at(t)).abs().max()))
         rates[power] = slope_of(errors, STEPS)
     assert abs(rates[grading] - expected) < 0.25

@@ -13,7 +13,7 @@ from fracdnn.exceptions import (
     NotFiniteError,
     StateChangedError,
 )
-from fracdnn.solver import MultiTerm, fdeint
+from fracdnn.solver import Adaptive, Given, Graded, MultiTerm, Uniform, fdeint
 from tests.solver.calls import grouped
 
 Y0 = torch.ones(2, dtype=torch.float64)
@@ -56,10 +56,7 @@ ARGUMENTS = [
         lambda: solve(y0=(Y0, Y0), order=(0.5,) * 3),
         "got 3 for a tuple of 2 tensors; pass as many orders as y0 has tensors",
     ),
-    (
-        lambda: solve(order=[0.5, 0.6]),
-        "got 2 for one Tensor; pass torch.tensor([0.5, 0.6]) for an order of each component",
-    ),
+    (lambda: solve(order=[0.5, 0.6, 0.7]), "order must broadcast against the state's shape (2,), got shape (3,)"),
     (
         lambda: solve(order=1.5),
         "y0 must be a pair (value, slope) for an order above 1, got one Tensor; pass (y0, torch.",
@@ -77,20 +74,25 @@ ARGUMENTS = [
     (lambda: solve(t=[0.0, 1.0, 1.0]), "t must increase strictly, got t[1] = 1.0 and t[2] = 1.0; sort the times"),
     (lambda: solve(rtol=0), "rtol must be positive and finite, got 0; 1e-5 is usual"),
     (lambda: solve(atol=-1e-8), "atol must be positive and finite, got -1e-08; 1e-8 is usual"),
-    (lambda: solve(rtol=1e-3, n_steps=3), "rtol must not be given for grid='uniform', got 0.001; leave it out"),
+    (lambda: solve(rtol=1e-3, n_steps=3), "rtol must not be given for grid=Uniform(n=3), got 0.001; leave it out, or"),
+    (
+        lambda: solve(atol=1e-3, grid=Given()),
+        "atol must not be given for grid=Given(), got 0.001; leave it out, or pass",
+    ),
     (lambda: solve(compress_tol=0.0), "compress_tol must be positive and finite, got 0.0"),
     (
-        lambda: solve(n_steps=3, step_size=0.1),
-        "step_size and n_steps must not be given both, got 0.1 and 3; leave out one",
+        lambda: solve(n_steps=3, grid=Graded(4)),
+        "n_steps must not be given together with grid, got n_steps=3 and grid=Graded(n=4, power=None); leave out one: "
+        "n_steps=3 is short for grid=Uniform(3)",
     ),
-    (lambda: solve(n_steps=3, grid="adaptive"), "n_steps must not be given for grid='adaptive', got 3; leave it out"),
-    (lambda: solve(grid="graded"), "n_steps or step_size must be given for grid='graded', got neither; pass n_steps="),
-    (
-        lambda: solve(n_steps=4, grading=0.5),
-        "grading must be at least 1, got 0.5; 1 is uniform, larger is finer near 0",
-    ),
-    (lambda: solve(step_size=1e-12), "step_size must leave at most 1e9 steps from t[0] to t[-1], got 1e-12"),
-    (lambda: solve(options={"grid": "given"}), "options must be a dict of step_size, max_step, "),
+    (lambda: Graded(4, 0.5), "power must be at least 1, got 0.5; 1 is uniform, larger is finer near 0"),
+    (lambda: Graded(0), "n must be at least 1, got 0"),
+    (lambda: Uniform(0), "n must be at least 1, got 0"),
+    (lambda: solve(n_steps=0), "n_steps must be at least 1, got 0"),
+    (lambda: Adaptive(rtol=0.0), "rtol must be positive and finite, got 0.0; 1e-5 is usual"),
+    (lambda: solve(options={"step_size": 0.1}), "got 'step_size'; pass n_steps=, the number of equal steps from t[0]"),
+    (lambda: solve(options={"max_step": 0.1}), "got 'max_step'; pass grid=Adaptive(max_step=…), from fracdnn.solver"),
+    (lambda: solve(options={"grid": "given"}), "options must be a dict of breakpoints, slope, "),
     (lambda: solve(options={"grid": "given"}), "failures, got 'grid'; correct its names"),
     (lambda: solve(options=[1]), "got [1]; correct its names"),
     (lambda: solve(corrections=0), "corrections must be at least 1, got 0"),
@@ -120,10 +122,13 @@ ARGUMENTS = [
         "y0 must be a dense tensor with values, got one on the device 'meta'",
     ),
     (lambda: solve(y0=[1j, 1.0]), "y0 must be real numbers, got [1j, 1.0]; split them into two components"),
-    (lambda: solve(method="rk4"), "method must be one of 'auto', 'collocation', 'adams', 'euler'"),
+    (lambda: solve(method="best"), "method must be one of 'auto', 'collocation', 'adams', 'euler'"),
+    (lambda: solve(method="dopri5"), "'trapezoidal', got 'dopri5'; leave out method=, see the table of methods"),
+    (lambda: solve(method="rk4"), "'trapezoidal', got 'rk4'; pass method='adams' and n_steps="),
+    (lambda: solve(method="predictor"), "got 'predictor'; pass method='euler' and n_steps="),
     (
         lambda: solve(method="l1"),
-        "grid must be 'uniform', 'graded' or 'given' for method 'l1', got 'adaptive'; pass n_steps=, or leave out",
+        "grid must be Uniform(n), Graded(n) or Given() for method 'l1', got an adaptive one; pass n_steps=",
     ),
     (lambda: solve(y0=(Y0, Y0), order=1.5, method="l1", n_steps=3), "order must not exceed 1 for method 'l1', got 1.5"),
     (lambda: solve(lambda t, y: y[:1]), "func must return a tensor of the state's shape (2,), got (1,) at t = "),
@@ -146,11 +151,53 @@ def test_arguments(call, message):
         call()
 
 
+OTHER_NAMES = [
+    ({"alpha": 0.5}, r"got alpha=0\.5; the order of the derivative is order="),
+    ({"beta": 0.5}, r"got beta=0\.5; the order of the derivative is order="),
+    ({"step_size": 0.1}, r"got step_size=0\.1; pass n_steps=, the number of equal steps from t\[0\] to t\[-1\]"),
+    ({"h": 0.1}, r"got h=0\.1; pass n_steps="),
+    ({"dt": 0.1}, r"got dt=0\.1; pass n_steps="),
+    ({"max_step": 0.1}, r"got max_step=0\.1; pass grid=Adaptive\(max_step=…\), from fracdnn.solver"),
+    ({"checkpoint": True}, r"got checkpoint=True; it belongs in options, as in options={'checkpoint': …}"),
+    ({"colour": 1}, r"fdeint takes func, y0, t and the keywords order, rtol, .* got colour=1; leave it out"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "message"), OTHER_NAMES)
+def test_names_of_other_packages_get_ours(keywords, message):
+    with pytest.raises(InvalidTypeError, match=message):
+        fdeint(decay, Y0, T, **keywords)
+
+
+def test_func_may_return_lists_and_arrays_and_order_may_be_a_list():
+    orders = torch.tensor([0.5, 0.7], dtype=torch.float64)
+    ways = ({"n_steps": 8}, {})
+    expected = [fdeint(decay, Y0, T, order=orders, **way) for way in ways]
+    for func in (
+        lambda t, y: [-y[0], -y[1]],
+        lambda t, y: (-y).tolist(),
+        lambda t, y: -y.detach().numpy(),
+    ):
+        for way, states in zip(ways, expected, strict=True):
+            found = fdeint(func, Y0, T, order=[0.5, 0.7], **way)
+            torch.testing.assert_close(found, states, rtol=1e-6, atol=0)
+    found = fdeint(lambda t, y: -float(y), 1.0, T, order=0.5, n_steps=8)
+    torch.testing.assert_close(found, expected[0][:, 0])
+    rate = torch.ones((), dtype=torch.float64, requires_grad=True)
+    end = fdeint(lambda t, y: [-rate * y[0], -y[1]], Y0, T, order=[0.5, 0.7], n_steps=8)[-1]
+    (slope,) = torch.autograd.grad(end[0], rate)
+    assert float(slope) < 0.0
+
+
 def test_types():
     with pytest.raises(
         InvalidTypeError, match=r"order must be a number or a tensor in \(0, 2\], got 'half' of type str"
     ):
         solve(order="half")
+    with pytest.raises(
+        InvalidTypeError, match=r"grid must be Adaptive\(…\), Uniform\(n\), .* got 'given'; import them"
+    ):
+        fdeint(decay, Y0, T, order=0.5, grid="given")
     with pytest.raises(InvalidTypeError, match="y0 must be a torch tensor, a tuple of tensors, or numbers, got str"):
         solve(y0="one")
 
@@ -309,7 +356,7 @@ def test_a_gradient_where_a_solution_comes_to_rest():
 @pytest.mark.parametrize("method", ["adams", "pece", "euler", "trapezoidal", "l1", "l1-implicit"])
 def test_methods_other_than_the_default_choose_no_steps(method):
     message = (
-        f"grid must be 'uniform', 'graded' or 'given' for method '{method}', got 'adaptive'; "
+        f"grid must be Uniform(n), Graded(n) or Given() for method '{method}', got an adaptive one; "
         f"pass n_steps=, or leave out method= for the default, which chooses its own steps"
     )
     for solved in (
@@ -324,11 +371,11 @@ def test_methods_other_than_the_default_choose_no_steps(method):
 
 def test_times_mapped_over():
     times = torch.tensor([[0.0, 1.0], [0.0, 2.0]], dtype=torch.float64)
-    with pytest.raises(InvalidArgumentError, match="with grid='given' where t is mapped over"):
+    with pytest.raises(InvalidArgumentError, match=r"with grid=Given\(\) where t is mapped over"):
         torch.func.vmap(lambda t: fdeint(decay, 1.0, t, order=0.7, n_steps=40)[-1])(times)
     along = torch.stack([torch.linspace(0.0, float(end), 41, dtype=torch.float64) for end in times[:, 1]])
-    mapped = torch.func.vmap(lambda t: fdeint(decay, 1.0, t, order=0.7, grid="given", method="adams")[-1])(along)
-    alone = torch.stack([fdeint(decay, 1.0, t, order=0.7, grid="given", method="adams")[-1] for t in along])
+    mapped = torch.func.vmap(lambda t: fdeint(decay, 1.0, t, order=0.7, grid=Given(), method="adams")[-1])(along)
+    alone = torch.stack([fdeint(decay, 1.0, t, order=0.7, grid=Given(), method="adams")[-1] for t in along])
     torch.testing.assert_close(mapped, alone)
 
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from fracdnn import fdeint
 from fracdnn.exceptions import InvalidArgumentError, StateChangedError
+from fracdnn.solver import Given
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.march import walked
 from fracdnn.solver.methods import METHODS
@@ -115,7 +116,7 @@ def test_torch_has_to_serve_where_gradients_lead_elsewhere(learned, y0, rate):
             t,
             order=order,
             method="pece",
-            grid="given",
+            grid=Given(),
             options={"checkpoint": checkpoint},
         )
         assert OURS not in graph_of(states)

@@ -140,7 +140,10 @@ def test_a_solve_that_succeeds_is_the_same():
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        ({"n_steps": 10, "options": {"failures": "nan"}}, "failures must be 'raise' for grid='uniform', got 'nan'"),
+        (
+            {"n_steps": 10, "options": {"failures": "nan"}},
+            r"failures must be 'raise' for grid=Uniform\(n=10\), got 'nan'",
+        ),
         ({"options": {"failures": "none"}}, "failures must be one of 'raise', 'nan', got 'none'"),
     ],
 )

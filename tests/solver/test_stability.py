@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import NotFiniteError, UnstableStepsWarning
-from fracdnn.solver import fdeint
+from fracdnn.solver import Given, fdeint
 from tests.slow import each_once
 from tests.solver.calls import grouped
 
@@ -81,12 +81,12 @@ def test_growth_of_the_problem_itself_is_not_reported(func, method):
 def test_swings_by_time_alone_are_not_reported():
     t = torch.linspace(0, 10, 101, dtype=torch.float64)
     square = lambda t, u: (1.0 - 2.0 * (torch.floor(10 * t + 1e-6) % 2)) + 0 * u  # noqa: E731
-    u = fdeint(square, 0.0, t, order=1.0, method="euler", grid="given")
+    u = fdeint(square, 0.0, t, order=1.0, method="euler", grid=Given())
     torch.testing.assert_close(u, 0.1 * (torch.arange(101) % 2).double(), rtol=0, atol=1e-12)
     drive = torch.randn(101, 64, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for method in EXPLICIT:
         noise = lambda t, u: drive[int(10 * t + 1e-6)] - u  # noqa: E731
-        fdeint(noise, torch.zeros(64, 32, dtype=torch.float64), t, order=0.5, method=method, grid="given")
+        fdeint(noise, torch.zeros(64, 32, dtype=torch.float64), t, order=0.5, method=method, grid=Given())
 
 
 @pytest.mark.parametrize(

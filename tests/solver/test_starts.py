@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
-from fracdnn.solver import fdeint
+from fracdnn.solver import Given, fdeint
 from tests.references import mittag_leffler
 from tests.slow import each_once
 from tests.solver.calls import grouped
@@ -142,6 +142,6 @@ def test_many_breakpoints_at_the_begin_of_a_long_span(last):
 def test_late_times_in_single_precision_are_taken_as_given():
     late = 1e6 + torch.tensor([0, 2, 4.0625, 6, 8])
     early = (late.double() - 1e6).requires_grad_(False)
-    found = fdeint(lambda t, u: -u, 1.0, late, order=0.5, grid="given", method="trapezoidal")
-    expected = fdeint(lambda t, u: -u, 1.0, early, order=0.5, grid="given", method="trapezoidal")
+    found = fdeint(lambda t, u: -u, 1.0, late, order=0.5, grid=Given(), method="trapezoidal")
+    expected = fdeint(lambda t, u: -u, 1.0, early, order=0.5, grid=Given(), method="trapezoidal")
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)

@@ -77,7 +77,7 @@ def test_between_nodes_of_a_graded_grid(scheme, trajectory):
     model, order = Model(), number(0.4)
     way = {"order": order, "method": method, "corrections": corrections, "trajectory": trajectory}
     t = [0.0, 0.21, 0.22, 0.9, 1.3]
-    held_to_definition(model, t, [*model.inputs, order], 1e-10, n_steps=83, grid="graded", grading=2.0, **way)
+    held_to_definition(model, t, [*model.inputs, order], 1e-10, n_steps=83, grid="graded", power=2.0, **way)
 
 
 @pytest.mark.parametrize(("scheme", "order"), each_once(METHODS, [0.7, 1.0]))
@@ -127,7 +127,7 @@ def test_at_order_one_a_running_sum_is_carried(scheme, two):
     way = {"order": 1.0, "method": method, "corrections": corrections}
     t = [0.0, 0.21, 0.22, 0.9, 1.3]
     held_to_definition(model, t, model.inputs, 1e-11, engine=RUNNING, n_steps=150, **way)
-    held_to_definition(model, t, model.inputs, 1e-11, engine=RUNNING, n_steps=90, grid="graded", grading=1.5, **way)
+    held_to_definition(model, t, model.inputs, 1e-11, engine=RUNNING, n_steps=90, grid="graded", power=1.5, **way)
 
 
 @pytest.mark.parametrize("rule", ["constant", "linear"])

@@ -83,15 +83,13 @@ def test_vmap_of_the_default_goes_with_no_other_transformation():
     solve = torch.func.vmap(lambda rate: fdeint(lambda t, u: -rate * u, Y0, [0, 1], order=0.7).sum())
     twice = torch.func.vmap(solve), torch.func.grad(lambda rates: solve(rates).sum())
     for outer, shape in zip(twice, [(2, 2), (2,)], strict=True):
-        with pytest.raises(InvalidArgumentError, match=r"inside torch.func.vmap, got grid='adaptive'"):
+        with pytest.raises(InvalidArgumentError, match=r"inside torch.func.vmap, got grid=Adaptive"):
             outer(torch.ones(shape, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("options", IMPLICIT, ids=name)
 def test_vmap_is_refused_where_steps_follow_values(options):
-    message = (
-        r"grid must be fixed and the method explicit inside torch.func.vmap, got grid='\w+' and method='.*pass n_st"
-    )
+    message = r"grid must be fixed and the method explicit inside torch.func.vmap, got grid=.* and method='.*pass n_st"
     with pytest.raises(InvalidArgumentError, match=message):
         torch.func.vmap(lambda y0: end(RATE, y0, **options))(torch.stack([Y0, Y0]))
 
@@ -117,7 +115,7 @@ def test_compiled_on_given_times(method, trajectory):
 def test_compilation_is_refused_where_steps_follow_values(options):
     torch._dynamo.reset()
     compiled = torch.compile(lambda y0: end(RATE, y0, **options), backend="eager", fullgraph=True)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="grid must be 'given' and the method explicit"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"grid must be Given\(\) and the method explicit"):
         compiled(Y0)
 
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import torch
 
-from fracdnn.solver.grids import Spacing, make_grid
+from fracdnn.solver.grids import Given, Spacing, make_grid
 from fracdnn.solver.march import walked
 from fracdnn.solver.methods import METHODS
 from fracdnn.solver.problem import posed_problem
 from fracdnn.solver.steps import Steps
 from fracdnn.validation import check_times
+from tests.solver.calls import grouped
 
 
 def by_definition(
@@ -26,14 +27,13 @@ def by_definition(
 ) -> Any:
     """What `fdeint` gives, in plain operations."""
     problem, times = posed_problem(func, y0, order), check_times(t)
-    names = ("grid", "step_size", "n_steps", "grading", "rtol", "atol", "max_step", "breakpoints")
-    asked = {**dict.fromkeys(names), **spacing}
+    asked = {**dict.fromkeys(("grid", "n_steps", "rtol", "atol")), **grouped(**spacing)}
     clock = t if isinstance(t, torch.Tensor) else times
-    grid = make_grid(Spacing.from_options(**asked), times, clock, problem.orders, None)
+    grid = make_grid(Spacing.from_arguments(**asked), times, clock, problem.orders, None)
     scheme = METHODS[method](problem, corrections)
     tolerance = 1e-12 if problem.value.dtype == torch.float64 else 1e-7
     wanted = None
-    if asked["grid"] != "given" or not trajectory:
+    if not isinstance(asked["grid"], Given) or not trajectory:
         wanted = times - times[0] if trajectory else times[-1:] - times[0]
     packed = walked(Steps(scheme, grid, tolerance=tolerance), wanted)
     return problem.states.unpack(packed if trajectory else packed[-1])

@@ -3,7 +3,7 @@
 from fracdnn.solver.delay import fdeint_delay
 from fracdnn.solver.event import fdeint_event
 from fracdnn.solver.fdeint import fdeint
-from fracdnn.solver.grids import graded_mesh
+from fracdnn.solver.grids import Adaptive, Given, Graded, Uniform, graded_mesh
 from fracdnn.solver.interpolation import cubic_input, linear_input
 from fracdnn.solver.mass import fdeint_mass
 from fracdnn.solver.multi_term import MultiTerm, distributed_order, gauss_orders
@@ -11,9 +11,13 @@ from fracdnn.solver.solution import Solution, Status
 from fracdnn.solver.tempered import fdeint_tempered
 
 __all__ = [
+    "Adaptive",
+    "Given",
+    "Graded",
     "MultiTerm",
     "Solution",
     "Status",
+    "Uniform",
     "cubic_input",
     "distributed_order",
     "fdeint",

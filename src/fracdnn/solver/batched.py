@@ -18,7 +18,7 @@ from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
 from fracdnn.solver.batched_panels import BatchedPanels, BatchedSearch, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
-from fracdnn.solver.grids import ROUNDING, Spacing, moved
+from fracdnn.solver.grids import ROUNDING, Adaptive, Spacing, moved
 from fracdnn.solver.panel_errors import Tolerances
 from fracdnn.solver.panel_search import count_for
 from fracdnn.solver.panels import Weights
@@ -206,9 +206,12 @@ def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict
         given if problem.velocity is None or float(order) <= 1.0 else (given, problem.velocity[sample]),
         batch.times[sample].to(batch.clock_dtype),
         order=order,
-        rtol=batch.tolerances.rtol.expand(len(batch.times), -1)[sample],
-        atol=batch.tolerances.atol.expand(len(batch.times), -1)[sample],
-        options={name: rare[name] for name in ("max_step", "breakpoints", "checkpoint", "max_evaluations")},
+        grid=Adaptive(
+            rtol=batch.tolerances.rtol.expand(len(batch.times), -1)[sample],
+            atol=batch.tolerances.atol.expand(len(batch.times), -1)[sample],
+            max_step=batch.spacing.max_step,
+        ),
+        options={name: rare[name] for name in ("breakpoints", "checkpoint", "max_evaluations")},
         trajectory=batch.trajectory,
     )
     return found if batch.trajectory else found[None]

@@ -308,7 +308,7 @@ class CoupledSolver:
         return self.problem.slopes(clock, as_tensor(states, self._dtype), transformed=False).double().numpy()
 
     def _not_converged(self, system: System, last: float) -> NotConvergedError:
-        remedy = "use shorter steps (n_steps=, or step_size or max_step in options), or check that func is smooth there"
+        remedy = "use shorter steps (n_steps=, or grid=Adaptive(max_step=…)), or check that func is smooth there"
         if self.acceptable is not None:  # a search has found steps, only the derivatives fail
             remedy = "a gradient needs a func that is smooth there: make it so, or solve under torch.no_grad()"
         elif len(system.weights) > 1 and math.prod(system.known.shape) > DENSE:

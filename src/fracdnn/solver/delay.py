@@ -9,6 +9,7 @@ import inspect
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -17,12 +18,12 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, StateChangedError
 from fracdnn.solver.collocation import Collocation, Memory, Panel, as_number
 from fracdnn.solver.fdeint import fdeint
-from fracdnn.solver.grids import ROUNDING
+from fracdnn.solver.grids import ROUNDING, Adaptive, Spacing, Tolerance
 from fracdnn.solver.problem import Problem, posed_problem, state_like, time_text
 from fracdnn.solver.rare_options import MAX_EVALUATIONS, OPTIONS, rare_options
 from fracdnn.solver.states import State, each_part
 from fracdnn.tracing import being_transformed, versions
-from fracdnn.validation import check_positive, check_positive_tensor, check_times
+from fracdnn.validation import check_positive_tensor, check_times
 
 # With each delay the solution becomes smoother by the order. Up to this many derivatives panels end at breaking points,
 # and at no more of them than this; a search for panels finds the others, which are weak.
@@ -30,7 +31,7 @@ _SMOOTH, _MOST_POINTS = 8.0, 256
 _NARROWEST = 2e-9  # time between two of them, in spans
 _SHORTEST = 1e-5  # delay, in spans
 _PER_PANEL = 200  # calls of func that are allowed for each panel of the shortest delay
-_NAMES = ("max_step", "breakpoints", "slope", "compress", "compress_tol", "max_evaluations", "failures")
+_NAMES = ("breakpoints", "slope", "compress", "compress_tol", "max_evaluations", "failures")
 
 
 def fdeint_delay(
@@ -41,8 +42,9 @@ def fdeint_delay(
     order: Any,
     delays: Any,
     past: Any = None,
-    rtol: Any = None,
-    atol: Any = None,
+    rtol: Tolerance | None = None,
+    atol: Tolerance | None = None,
+    grid: Adaptive | None = None,
     options: dict[str, Any] | None = None,
     trajectory: bool = True,
     info: bool = False,
@@ -53,8 +55,8 @@ def fdeint_delay(
     state before t[0], a function of a time that returns a state like y0, or a constant one; without it, y0. It may end
     in another state than y0, where the solution starts.
 
-    The rest is as in `fdeint` with its default method on an adaptive grid; `options` are max_step, breakpoints, slope,
-    compress, compress_tol, max_evaluations and failures. Breakpoints before t[0] are times at which past jumps. Panels
+    The rest is as in `fdeint` with its default method on an adaptive grid; `options` are breakpoints, slope, compress,
+    compress_tol, max_evaluations and failures. Breakpoints before t[0] are times at which past jumps. Panels
     are no longer than the shortest delay, so that the cost is at least proportional to (t[-1] − t[0]) / min(delays).
 
     The gradient is exact for the discrete solution, in delays, y0, order, t and what func and past close over.
@@ -74,12 +76,16 @@ def fdeint_delay(
     jumps = times[:0] if jumps is None else check_times(jumps, "breakpoints", minimum=0).to(times.device)
     points = breaking_points(times, jumps, lags, float(problem.orders.detach().min()))
     rare["breakpoints"] = torch.stack(points) if points else None
-    longest = math.inf if rare["max_step"] is None else check_positive(rare["max_step"], "max_step")
-    rare["max_step"] = min(longest, shortest)
+    spacing = Spacing.from_arguments(grid, None, rtol, atol)
+    if not isinstance(spacing.choice, Adaptive):
+        raise InvalidArgumentError(
+            f"grid must be Adaptive(…) for fdeint_delay, got {spacing.choice}; pass grid=Adaptive(rtol=…, max_step=…)"
+        )
+    adaptive = replace(spacing.choice, max_step=min(spacing.max_step, shortest))
     if rare["max_evaluations"] is None:
         rare["max_evaluations"] = MAX_EVALUATIONS + math.ceil(_PER_PANEL * (span / shortest + len(points)))
     looked_up = DelayedFunction(func, past, lags, times[0], problem)
-    return fdeint(looked_up, y0, t, order=order, rtol=rtol, atol=atol, options=rare, trajectory=trajectory, info=info)
+    return fdeint(looked_up, y0, t, order=order, grid=adaptive, options=rare, trajectory=trajectory, info=info)
 
 
 class DelayedFunction:

@@ -15,6 +15,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.fdeint import fdeint
+from fracdnn.solver.grids import Given
 from fracdnn.solver.states import each_part
 from fracdnn.tracing import being_traced
 from fracdnn.validation import check_count, check_flag
@@ -95,9 +96,9 @@ def _check_call(event_fn: Any, options: dict[str, Any]) -> None:
     for name in ("t", "trajectory"):
         if name in options:
             raise InvalidArgumentError(f"{name} must not be given to fdeint_event, got {options[name]!r}; leave it out")
-    if options.get("grid") == "given":
+    if isinstance(options.get("grid"), Given):
         raise InvalidArgumentError(
-            "grid must not be 'given' for fdeint_event, which has no times, got 'given'; pass n_steps= or leave it out"
+            "grid must not be Given() for fdeint_event, which has no times, got Given(); pass n_steps= or leave it out"
         )
 
 

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
+import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
 from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
-from fracdnn.solver.grids import Grid, Spacing, anchors, increasing_times, make_grid
+from fracdnn.solver.grids import Choice, Grid, Spacing, Tolerance, anchors, increasing_times, make_grid
 from fracdnn.solver.march import walked
 from fracdnn.solver.methods import METHODS, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
@@ -25,13 +26,16 @@ from fracdnn.solver.rare_options import (
     check_batched,
     check_digits,
     check_failures,
+    check_method,
     most_evaluations,
     rare_options,
+    refuse_other_names,
 )
 from fracdnn.solver.solution import Solution, solved_as_far, without_autocast
+from fracdnn.solver.states import State
 from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
-from fracdnn.validation import check_choice, check_flag
+from fracdnn.validation import check_flag
 
 _LATE = 1e4  # spans from 0, from which on rounding of times may matter
 # Of the times, below which their powers are no numbers any more; the longest is as much above 1.
@@ -39,43 +43,80 @@ SHORTEST_SPAN = 1e-100
 # Of states on a fixed grid, from which it is worth a warning.
 _FIXED_NOISE = {torch.float64: 1e-6, torch.float32: 1e-3}
 
+Func: TypeAlias = Callable[[torch.Tensor, Any], Any]
+MethodName: TypeAlias = Literal["auto", "collocation", "adams", "euler", "l1", "l1-implicit", "pece", "trapezoidal"]
+# A state that is one tensor, or becomes one.
+TensorLike: TypeAlias = torch.Tensor | float | list[Any] | np.ndarray
 
+
+class Arguments(TypedDict, total=False):
+    """The arguments of `fdeint` that do not decide what it returns."""
+
+    rtol: Tolerance | None
+    atol: Tolerance | None
+    method: MethodName
+    options: dict[str, Any] | None
+    grid: Choice | None
+    n_steps: int | None
+    trajectory: bool
+    batched: bool
+
+
+@overload
+def fdeint(func: Func, y0: Any, t: Any, *, order: Any, info: Literal[True], **rest: Unpack[Arguments]) -> Solution: ...
+@overload
 def fdeint(
-    func: Callable[[torch.Tensor, Any], Any],
+    func: Func, y0: TensorLike, t: Any, *, order: Any, info: Literal[False] = False, **rest: Unpack[Arguments]
+) -> torch.Tensor: ...
+@overload
+def fdeint(
+    func: Func, y0: tuple[Any, ...], t: Any, *, order: Any, info: Literal[False] = False, **rest: Unpack[Arguments]
+) -> State: ...
+@overload
+def fdeint(
+    func: Func, y0: Any, t: Any, *, order: Any, info: bool = False, **rest: Unpack[Arguments]
+) -> State | Solution: ...
+@refuse_other_names
+def fdeint(
+    func: Func,
     y0: Any,
     t: Any,
     *,
     order: Any,
-    rtol: Any = None,
-    atol: Any = None,
-    method: str = "auto",
+    rtol: Tolerance | None = None,
+    atol: Tolerance | None = None,
+    method: MethodName = "auto",
     options: dict[str, Any] | None = None,
-    grid: str | None = None,
+    grid: Choice | None = None,
     n_steps: int | None = None,
     trajectory: bool = True,
     info: bool = False,
     batched: bool = False,
-) -> Any:
-    """The solution of d_t^order u = func(t, u), u(t[0]) = y0, at every time in `t`; shape [len(t), *y0.shape].
+) -> State | Solution:
+    """Solve d_t^order u = func(t, u), u(t[0]) = y0, and return u at every time in `t`: [len(t), *y0.shape].
 
     `func(t, y)` gets a time (float64, or of the dtype of a floating-point `t`) and a state, and returns a slope of the
-    same shape. `y0` is a tensor or a tuple of tensors; numbers, lists and NumPy arrays become float64 tensors. For
-    orders above 1 y0 may be a pair (value, slope). `t` are increasing times, from the initial one on.
-    `order` lies in (0, 2]: one number; a tensor that broadcasts against the state; or one for each tensor of a tuple.
-    `method="auto"` is "collocation" (implicit) on an adaptive grid, else "adams" (explicit); docs/solver.md has all.
-    `grid` says where the solver's nodes lie. "adaptive", the default, for "collocation" alone: the error stays about
-    `atol` + `rtol` · |u| (1e-8 and 1e-5, or as given: numbers, or tensors for each component). "uniform", the default
-    with `n_steps`; "graded": finer toward the start, for solutions like t^order. "given": `t` itself.
-    `trajectory=False` gives the last state alone, `info=True` a `Solution`: states, grid, counts.
+    same shape: a tensor, or numbers and lists that can become one. `y0` is a tensor or a tuple of tensors; numbers,
+    lists and NumPy arrays become float64 tensors. For orders above 1 y0 may be a pair (value, slope). `t` are
+    increasing times, from the initial one on. `order` lies in (0, 2]: one number; a tensor or list that broadcasts
+    against the state; or one for each tensor of a tuple. `grid` says where the solver's nodes lie; from
+    `fracdnn.solver`, see docs/solver.md:
+
+    - `Adaptive(rtol=1e-5, atol=1e-8, max_step=inf)`, the default: the error stays about `atol` + `rtol` · |u|.
+      `fdeint(…, rtol=…, atol=…)` is short for it.
+    - `Uniform(n)`: n equal steps; `n_steps=n` is short for it.
+    - `Graded(n)`: finer toward the start, for solutions like t^order.
+    - `Given()`: `t` itself.
+
+    `method="auto"` is "collocation" (implicit) on an adaptive grid, else "adams" (explicit).
+    `trajectory=False` returns the last state alone, `info=True` a `Solution`: states, grid, counts.
     `batched=True` solves samples along y0's first dimension, each on a grid of its own: func gets times [B] and states
     [B, …] and must treat samples apart; order, rtol, atol may be [B], and t [B, T]. `torch.func.vmap` does the same.
     `options` holds what is rarely needed, by name:
 
-    - "step_size": the longest step, in place of `n_steps`; "max_step": the longest of an adaptive grid; "grading": g of
-      a graded grid, (j/N)^g, 2/order below order 1 unless given. "corrections": how often "adams" and "pece" correct
-      their prediction, 1.
     - "breakpoints": times at which func jumps: steps end there, and func is evaluated as the left limit. "slope": that
-      of y0 for orders above 1, like y0 or one number.
+      of y0 for orders above 1, like y0 or one number. "corrections": how often "adams" and "pece" correct their
+      prediction, 1.
     - "compress": False sums over all pairs of nodes; "auto" and True sum far nodes through modes, to the relative
       "compress_tol" (1e-12 in float64, else 1e-7), in O(N) time. "checkpoint": True computes parts of the forward pass
       again in the backward pass: memory like √N instead of N.
@@ -85,21 +126,26 @@ def fdeint(
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over.
     """
     rare, wants_info = rare_options(options), check_flag(info, "info")
-    lengths = {name: rare[name] for name in ("step_size", "grading", "max_step", "breakpoints")}
-    spacing = Spacing.from_options(grid=grid, n_steps=n_steps, rtol=rtol, atol=atol, **lengths)
-    build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
+    spacing = Spacing.from_arguments(grid, n_steps, rtol, atol, rare["breakpoints"])
     mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
     if mapping and not batched and not isinstance(order, tuple | list):
-        solution = solve_mapped(fdeint, mapping, func, y0, t, order, trajectory, options=options, rtol=rtol, atol=atol)
+        solution = solve_mapped(fdeint, mapping, func, y0, t, order, trajectory, options=options, grid=spacing.choice)
     elif check_flag(batched, "batched"):
         check_batched(method, spacing, options)
         solution = solve_batched(fdeint, func, y0, t, order, spacing, rare, check_flag(trajectory, "trajectory"))
-    elif rare["failures"] == "nan":
-        check_failures(spacing)
-        solution = solved_as_far(build, partial(_solved, method, rare), t, trajectory=trajectory)
     else:
-        solution = _solved(method, rare, build(t))
+        build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
+        solution = _solve_one(build, method, rare, t, spacing, trajectory)
     return solution if wants_info else solution.states
+
+
+def _solve_one(
+    build: Callable[[Any], "_Request"], method: str, rare: dict[str, Any], t: Any, spacing: Spacing, trajectory: bool
+) -> Solution:
+    if rare["failures"] == "nan":
+        check_failures(spacing)
+        return solved_as_far(build, partial(_solved, method, rare), t, trajectory=trajectory)
+    return _solved(method, rare, build(t))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +230,8 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
         # With these vmap refuses to tell a value, and numbers of times that it maps over.
         if "vmap: It looks like" in str(error) or "Cannot access data pointer" in str(error):
             raise InvalidArgumentError(
-                f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={spacing.kind!r} and "
-                f"method={method!r}; pass n_steps= or grid='given' and method='adams', with grid='given' where t is "
+                f"grid must be fixed and the method explicit inside torch.func.vmap, got grid={spacing.choice} and "
+                f"method={method!r}; pass n_steps= or grid=Given() and method='adams', with grid=Given() where t is "
                 f"mapped over, or give y0 a dimension for the batch instead"
             ) from error
         raise
@@ -207,7 +253,7 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
 
 def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[str, Any]) -> str:
     """The name of one that can run."""
-    check_choice(name, "method", ("auto", "collocation", *METHODS))
+    check_method(name)
     corrections, kind = rare["corrections"], spacing.kind
     if name == "auto":
         name = "collocation" if kind == "adaptive" else "adams"
@@ -221,14 +267,14 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
     check_digits(name, spacing, problem.value.dtype)
     if torch.compiler.is_compiling() and (kind != "given" or implicit):  # which follows no decisions by values
         raise InvalidArgumentError(
-            f"grid must be 'given' and the method explicit inside torch.compile, got grid={kind!r} and "
-            f"method={name!r}; pass grid='given' and method='adams', or compile func alone"
+            f"grid must be Given() and the method explicit inside torch.compile, got grid={spacing.choice} and "
+            f"method={name!r}; pass grid=Given() and method='adams', or compile func alone"
         )
     if method is None:
         return name
     if kind == "adaptive":
         raise InvalidArgumentError(
-            f"grid must be 'uniform', 'graded' or 'given' for method {name!r}, got 'adaptive'; "
+            f"grid must be Uniform(n), Graded(n) or Given() for method {name!r}, got an adaptive one; "
             f"pass n_steps=, or leave out method= for the default, which chooses its own steps"
         )
     largest = largest_order(problem.orders)

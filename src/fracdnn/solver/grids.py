@@ -1,20 +1,18 @@
 """Which grid a solve walks over: the given times, equal steps, steps graded toward the start, or adaptive ones."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError
+from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.tracing import being_traced, carries_derivative
-from fracdnn.validation import check_choice, check_count, check_numbers, check_positive, check_times
+from fracdnn.validation import check_count, check_numbers, check_positive, check_times
 
-GRIDS = ("adaptive", "given", "graded", "uniform")
+_RTOL_REMEDY = "leave it out, or pass it in grid=Adaptive(rtol=…, atol=…, max_step=…)"
 # Tolerances of an adaptive grid.
 RTOL, ATOL = 1e-5, 1e-8
 # Of steps that are taken for equal, in mean steps.
@@ -64,45 +62,111 @@ def graded_mesh(T: float, n: int, grading: float = 1.0) -> torch.Tensor:
 
 
 @dataclass(frozen=True, eq=False)
+class Adaptive:
+    """A grid that the solver chooses, so that the error stays about `atol` + `rtol` · |u|; no step exceeds `max_step`.
+
+    Tolerances are numbers, tensors that broadcast against the state, or one of both for each tensor of a tuple.
+    """
+
+    rtol: Tolerance = RTOL
+    atol: Tolerance = ATOL
+    max_step: float = math.inf
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rtol", _check_tolerance(self.rtol, "rtol"))
+        object.__setattr__(self, "atol", _check_tolerance(self.atol, "atol"))
+        if self.max_step != math.inf:
+            check_positive(self.max_step, "max_step", remedy="the longest step")
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A grid of `n` equal steps."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        check_count(self.n, "n", minimum=1)
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A grid of `n` steps that are finer toward the start, with nodes T (j/n)^power.
+
+    The default power is 2/order below order 1: solutions behave like t^order there, and second order is kept.
+    """
+
+    n: int
+    power: float | None = None
+
+    def __post_init__(self) -> None:
+        check_count(self.n, "n", minimum=1)
+        if self.power is not None and check_positive(self.power, "power") < 1:
+            raise InvalidArgumentError(
+                f"power must be at least 1, got {self.power}; 1 is uniform, larger is finer near 0"
+            )
+
+
+@dataclass(frozen=True)
+class Given:
+    """The requested times `t` themselves as the grid."""
+
+
+Choice: TypeAlias = Adaptive | Uniform | Graded | Given
+
+
+@dataclass(frozen=True, eq=False)
 class Spacing:
-    kind: str
-    step_size: float | None
-    n_steps: int | None
-    grading: float | None
-    rtol: Tolerance
-    atol: Tolerance
-    max_step: float
-    breakpoints: torch.Tensor | None
+    """The chosen grid with what goes along: breakpoints, at which steps of an adaptive grid end."""
+
+    choice: Choice
+    breakpoints: torch.Tensor | None = None
 
     @classmethod
-    def from_options(cls, *, grid: Any, **given: Any) -> "Spacing":
-        """Checked, with the kind of grid that follows from what was given: all other fields by name, None for most."""
-        step_size, n_steps = given["step_size"], given["n_steps"]
-        if step_size is not None and n_steps is not None:
-            raise InvalidArgumentError(
-                f"step_size and n_steps must not be given both, got {step_size} and {n_steps}; leave out one of them"
+    def from_arguments(cls, grid: Any, n_steps: Any, rtol: Any, atol: Any, breakpoints: Any = None) -> "Spacing":
+        """Return the checked choice; `n_steps` stands for `Uniform`, `rtol` and `atol` for `Adaptive`."""
+        short = {name: value for name, value in (("rtol", rtol), ("atol", atol)) if value is not None}
+        if n_steps is not None:
+            if grid is not None:
+                raise InvalidArgumentError(
+                    f"n_steps must not be given together with grid, got n_steps={n_steps} and grid={grid}; leave out "
+                    f"one: n_steps={n_steps} is short for grid=Uniform({n_steps})"
+                )
+            grid = Uniform(check_count(n_steps, "n_steps", minimum=1))
+        if short and grid is not None:
+            name, value = next(iter(short.items()))
+            raise InvalidArgumentError(f"{name} must not be given for grid={grid}, got {value}; {_RTOL_REMEDY}")
+        choice = Adaptive(**short) if grid is None else grid
+        if not isinstance(choice, Choice):
+            raise InvalidTypeError(
+                f"grid must be Adaptive(…), Uniform(n), Graded(n) or Given(), got {grid!r}; import them from "
+                f"fracdnn.solver, or pass n_steps= for equal steps"
             )
-        is_counted = step_size is not None or n_steps is not None
-        if grid is not None:
-            kind = check_choice(grid, "grid", GRIDS)
-        elif given["grading"] is not None:
-            kind = "graded"
-        else:
-            kind = "uniform" if is_counted else "adaptive"
-        for name, value in given.items():
-            if value is not None and kind not in _RULES[name][0]:
-                remedy = "leave it out"
-                if name == "breakpoints":
-                    remedy += ", or leave out n_steps, step_size and grid: a jump takes nodes of its own"
-                raise InvalidArgumentError(f"{name} must not be given for grid={kind!r}, got {value}; {remedy}")
-        if kind in _FIXED and not is_counted:
-            raise InvalidArgumentError(
-                f"n_steps or step_size must be given for grid={kind!r}, got neither; pass n_steps="
-            )
-        checked: dict[str, Any] = {}
-        for name, (_, default, check) in _RULES.items():
-            checked[name] = default if given[name] is None else check(given[name], name)
-        return cls(kind, **checked)
+        if breakpoints is not None:
+            if not isinstance(choice, Adaptive):
+                raise InvalidArgumentError(
+                    f"breakpoints must not be given for grid={choice}, got {breakpoints}; leave it out, or leave out "
+                    f"n_steps and grid: a jump takes nodes of its own"
+                )
+            breakpoints = check_times(breakpoints, "breakpoints", minimum=0)
+        return cls(choice, breakpoints)
+
+    @property
+    def kind(self) -> str:
+        """The name of the choice: "adaptive", "uniform", "graded" or "given"."""
+        return type(self.choice).__name__.lower()
+
+    @property
+    def rtol(self) -> Tolerance:
+        return self.choice.rtol if isinstance(self.choice, Adaptive) else RTOL
+
+    @property
+    def atol(self) -> Tolerance:
+        return self.choice.atol if isinstance(self.choice, Adaptive) else ATOL
+
+    @property
+    def max_step(self) -> float:
+        return self.choice.max_step if isinstance(self.choice, Adaptive) else math.inf
 
     @property
     def smallest_rtol(self) -> float:
@@ -122,10 +186,10 @@ def increasing_times(t: Any) -> torch.Tensor:
         ) from None
 
 
-def _tolerance(value: Any, name: str) -> Tolerance:
-    """A number, or a tensor or sequence of such for each component; for atol 0 will do."""
+def _check_tolerance(value: Any, name: str) -> Tolerance:
+    """Return a positive number, a tensor of such, or a tuple of both; atol may be 0."""
     if isinstance(value, tuple | list):
-        return tuple(_tolerance(each, f"{name}[{place}]") for place, each in enumerate(value))
+        return tuple(_check_tolerance(each, f"{name}[{place}]") for place, each in enumerate(value))
     usual = "1e-8 is usual" if name.startswith("atol") else "1e-5 is usual"
     if isinstance(value, torch.Tensor | np.ndarray):
         found = check_numbers(value, name).detach()
@@ -143,44 +207,25 @@ def smallest(tolerance: Tolerance) -> float:
     return min(float(part.min()) if isinstance(part, torch.Tensor) else float(part) for part in parts)
 
 
-_FIXED = ("uniform", "graded")
-_length = partial(check_positive, remedy="the longest step")
-# Of each option: the kinds of grid it is for, its default, and its check.
-_RULES: dict[str, tuple[tuple[str, ...], Any, Callable[..., Any]]] = {
-    "step_size": (_FIXED, None, _length),
-    "n_steps": (_FIXED, None, partial(check_count, minimum=1)),
-    "grading": (("graded",), None, check_positive),
-    "rtol": (("adaptive",), RTOL, _tolerance),
-    "atol": (("adaptive",), ATOL, _tolerance),
-    "max_step": (("adaptive",), math.inf, _length),
-    "breakpoints": (("adaptive",), None, partial(check_times, minimum=0)),
-}
-
-
 def make_grid(
     spacing: Spacing, times: torch.Tensor, clock: torch.Tensor, orders: torch.Tensor, found: torch.Tensor | None
 ) -> Grid:
-    """The grid from the first to the last time; where it is adaptive, of the nodes that were found, from 0 on."""
-    if spacing.kind == "given":
+    """Return the grid from the first to the last time; an adaptive one has the nodes that were found, from 0 on."""
+    choice = spacing.choice
+    if isinstance(choice, Given):
         elapsed = times - times[0]
         return Grid(elapsed, clock, elapsed[-1] / (len(times) - 1) if is_uniform(times, clock.dtype) else None)
     if found is not None:
         elapsed = moved(found, anchors(spacing, times)[1:] - times[0])
         return Grid(elapsed, (times[0] + elapsed).to(clock.dtype))
-    span, count, grading = times[-1] - times[0], spacing.n_steps or 1, spacing.grading or 1.0
-    if spacing.step_size is not None:
-        exact = float(span.detach()) / spacing.step_size
-        if exact > 1e9:
-            raise InvalidArgumentError(
-                f"step_size must leave at most 1e9 steps from t[0] to t[-1], got {spacing.step_size}; pass a longer one"
-            )
-        count = max(math.ceil(exact * (1.0 - 1e-12)), 1)
-    if spacing.kind == "graded" and spacing.grading is None:
-        # Slopes behave like t^order at 0, and second order is kept there by nodes like j^(2/order).
+    assert isinstance(choice, Uniform | Graded)
+    span, power = times[-1] - times[0], 1.0
+    if isinstance(choice, Graded):
+        # Slopes behave like t^order at 0, and nodes like j^(2/order) keep second order there.
         least = float(orders.detach().min())
-        grading = min(2.0 / least, _LARGEST_GRADING) if least < 1.0 else 1.0
-    elapsed = span * graded_mesh(1.0, count, grading).to(times.device)
-    return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), span / count if grading == 1.0 else None)
+        power = choice.power or (min(2.0 / least, _LARGEST_GRADING) if least < 1.0 else 1.0)
+    elapsed = span * graded_mesh(1.0, choice.n, power).to(times.device)
+    return Grid(elapsed, (times[0] + elapsed).to(clock.dtype), span / choice.n if power == 1.0 else None)
 
 
 def moved(nodes: torch.Tensor, stops: torch.Tensor) -> torch.Tensor:

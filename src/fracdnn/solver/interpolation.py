@@ -50,7 +50,7 @@ def linear_input(times: Any, values: Any) -> SampledInput:
     """u(t), linear between samples: `values` [T, ...] at increasing `times` [T].
 
     A step of the solver that passes a kink loses order there: keep samples at nodes, with `breakpoints=times`,
-    grid="given" or n_steps a multiple, or use `cubic_input`.
+    grid=Given() or n_steps a multiple, or use `cubic_input`.
     """
     times, values = _checked(times, values, minimum=2, remedy="pass two or more samples")
     slopes = values.diff(dim=0) / _like(times.diff(), values)

@@ -48,7 +48,7 @@ class MultiTerm:
     that are learned must not become whole numbers or pass one another: another system holds there. A coefficient of 0
     makes a derivative known to right_side that is no linear term.
 
-    A term of fractional order makes slopes that behave like powers of t at the start: grid="graded" and adaptive grids
+    A term of fractional order makes slopes that behave like powers of t at the start: grid=Graded(n) and adaptive grids
     keep second order there, equal steps do not.
     """
 

@@ -12,7 +12,7 @@ import torch
 
 from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
 from fracdnn.solver.constraints import MassFunction
-from fracdnn.solver.states import State, States, as_state, check_state, each_part
+from fracdnn.solver.states import State, States, as_slope, as_state, check_state, each_part
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, versions
 from fracdnn.validation import check_numbers, check_order
 
@@ -206,7 +206,9 @@ class Problem:
                 f"func must return a tuple of {len(state)} tensors, as y0 is, got {_kind(slope)} "
                 f"at t = {time_text(time)}; check what func(t, y) returns"
             )
-        given, expected = self.states.parts(slope), self.states.parts(state)
+        expected = self.states.parts(state)
+        parts = self.states.parts(slope) if self.states.is_tuple else (slope,)
+        given = tuple(as_slope(part, like) for part, like in zip(parts, expected, strict=True))
         for index, (part, like) in enumerate(zip(given, expected, strict=True)):
             if not isinstance(part, torch.Tensor) or part.shape != like.shape:
                 shape = tuple(part.shape) if isinstance(part, torch.Tensor) else type(part).__name__
@@ -229,13 +231,15 @@ def posed_problem(
     func: Callable[[torch.Tensor, Any], Any], y0: Any, order: Any, slope: Any = None, *, apart: bool = False
 ) -> Problem:
     """The problem of checked arguments as `fdeint` takes them; `apart` if the first dimension is the sample."""
+    y0 = as_state(y0, "y0")
+    if isinstance(order, list) and order and isinstance(y0, torch.Tensor):  # one for each component, like a tensor
+        order = torch.stack([_checked_order(each, f"order[{place}]", one=True) for place, each in enumerate(order)])
     if isinstance(order, tuple | list):
         orders: Any = [_checked_order(each, f"order[{place}]", one=True) for place, each in enumerate(order)]
         largest = largest_order(torch.stack(orders)) if orders else 0.0
     else:
         orders = _checked_order(order, "order")
         largest = largest_order(orders)
-    y0 = as_state(y0, "y0")
     name = "slope"
     is_pair = isinstance(y0, tuple | list) and len(y0) == 2
     if slope is None and (is_pair if largest is None else largest > 1.0):

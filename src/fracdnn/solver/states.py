@@ -129,6 +129,17 @@ def as_state(given: Any, name: str) -> Any:
     return given
 
 
+def as_slope(given: Any, like: torch.Tensor) -> Any:
+    """Return lists and arrays of a state's values, and one number for a state of one, as a tensor like it."""
+    place: Any = {"dtype": like.dtype, "device": like.device}
+    if isinstance(given, list | tuple) and any(isinstance(each, torch.Tensor) for each in given):
+        return torch.stack([torch.as_tensor(each, **place) for each in given])
+    is_array = isinstance(given, list | tuple | np.ndarray | np.generic)
+    if is_array or (isinstance(given, Real) and not like.dim()):
+        return torch.as_tensor(np.asarray(given), **place)
+    return given
+
+
 def each_part(function: Callable[[torch.Tensor], torch.Tensor], state: Any) -> Any:
     """Of a tensor, or of those of a tuple."""
     return tuple(each_part(function, part) for part in state) if isinstance(state, tuple | list) else function(state)
