@@ -1,6 +1,7 @@
 """What a solution offers: other times, its derivative, how it ended, and what there is of one that ends early."""
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -77,16 +78,102 @@ def test_the_last_time_as_it_was_given():
     assert torch.equal(solution.evaluate([0.1]), solution.states[1:])
 
 
-def test_a_batch_has_no_other_times():
-    solution = fdeint(decay, torch.ones(2, dtype=F64), TIMES, order=0.7, info=True, batched=True)
-    with pytest.raises(InvalidArgumentError, match="evaluate must be called on a solution of fdeint without batched"):
-        solution.evaluate([1.0])
+@pytest.mark.parametrize("wants_gradient", [True, False])
+def test_other_times_of_a_batch(wants_gradient):
+    rates, orders = torch.tensor([1.0, 3.0], dtype=F64), torch.tensor([0.5, 0.9], dtype=F64)
+    rates.requires_grad_(wants_gradient)
+    times = torch.tensor([[0.0, 0.5, 2.0], [1.0, 1.5, 5.0]], dtype=F64)
+    with torch.set_grad_enabled(wants_gradient):
+        solution = fdeint(
+            lambda t, u: -rates * u, torch.ones(2, dtype=F64), times, order=orders, info=True, batched=True
+        )
+        found = solution.evaluate(torch.tensor([[2.0, 0.7, 0.0], [3.0, 5.0, 1.5]], dtype=F64))
+    elapsed = [[2.0, 0.7, 0.0], [2.0, 4.0, 0.5]]
+    for sample, (rate, order) in enumerate(zip((1.0, 3.0), (0.5, 0.9), strict=True)):
+        exact = [float(mittag_leffler(-rate * t**order, order, 1.0)) if t else 1.0 for t in elapsed[sample]]
+        assert torch.allclose(found[:, sample], torch.tensor(exact, dtype=F64), rtol=1e-5, atol=1e-8)
+    assert torch.allclose(found[0, 0], solution.states[2, 0], rtol=1e-13)
+    with pytest.raises(InvalidArgumentError, match="t must not lie between the start or a breakpoint and the next"):
+        solution.evaluate(torch.tensor([[0.1], [3.0]], dtype=F64))
+    if wants_gradient:
+        (slope,) = torch.autograd.grad(found[1].sum(), rates)
+        step = 1e-5
+        shifted = [float(mittag_leffler(-(1.0 + side) * 0.7**0.5, 0.5, 1.0)) for side in (step, -step)]
+        assert abs(float(slope[0]) - (shifted[0] - shifted[1]) / (2.0 * step)) <= 1e-5
+
+
+def test_samples_solved_alone_have_other_times_too():
+    """One needs the care of a search of its own, one has no solution."""
+    starts = torch.tensor([1.0, 1.0, 1.0], dtype=F64)
+    powers = torch.tensor([1.0, 0.5, 3.0], dtype=F64)
+
+    def func(t, u):
+        growth = torch.tensor([-1.0, -1.0, 4.0], dtype=F64)
+        return growth * u.abs() ** powers
+
+    with torch.no_grad():
+        way = {"order": 0.8, "batched": True, "info": True, "options": {"failures": "nan"}}
+        solution = fdeint(func, starts, [0.0, 0.5, 1.0], **way)
+        found = solution.evaluate([1.0, 0.5])
+    assert torch.allclose(found, solution.states[[2, 1]], rtol=1e-10, equal_nan=True)
+    assert found[:, 2].isnan().all()
+
+
+def test_times_before_the_first_output():
+    """Steps there are only as short as later states need; other times are solved for again."""
+    for wants_gradient in (True, False):
+        with torch.set_grad_enabled(wants_gradient):
+            solution = fdeint(decay, 1.0, [0.0, 10.0], order=0.5, info=True)
+            found = solution.evaluate([1e-3, 5.0, 1e-1])
+        for time, state in zip((1e-3, 5.0, 1e-1), found, strict=True):
+            exact = float(mittag_leffler(-(time**0.5), 0.5, 1.0))
+            assert abs(float(state) - exact) <= 2.0 * (1e-8 + 1e-5 * exact)
+
+
+@pytest.mark.parametrize("wants_gradient", [True, False])
+def test_a_pickled_solution_evaluates_without_func(wants_gradient):
+    rate = torch.tensor(1.0, dtype=F64, requires_grad=wants_gradient)
+    times = [0.0, 0.1, 1.0, 2.0]
+    pair = (torch.ones(2, dtype=F64), torch.zeros(3, dtype=F64))
+    solution = fdeint(lambda t, u: (-rate * u[0], torch.ones_like(u[1])), pair, times, order=(0.5, 0.9), info=True)
+    again = pickle.loads(pickle.dumps(solution))
+    others = [0.3, 2.0, 0.7]
+    for mine, theirs in zip(again.evaluate(others), solution.evaluate(others), strict=True):
+        assert torch.equal(mine, theirs)
+        assert not mine.requires_grad
+    for mine, theirs in zip(again.derivative(others), solution.derivative(others), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-3, atol=1e-6)
+    assert torch.equal(again.states[0], solution.states[0])
+    with pytest.raises(
+        InvalidArgumentError, match=r"t must not lie between .*, got 0.05; solve with an early time in t"
+    ):
+        again.evaluate([0.05])
+
+
+def test_a_pickled_solution_of_fixed_steps_has_states_alone():
+    again = pickle.loads(pickle.dumps(fdeint(decay, 1.0, TIMES, order=0.7, n_steps=20, info=True)))
+    assert again.states.shape == (3,)
+    with pytest.raises(InvalidArgumentError, match="evaluate must be called on a solution of fdeint or fdeint_delay"):
+        again.evaluate([0.5])
+
+
+def test_other_times_call_func_no_more():
+    calls = []
+
+    def func(t, u):
+        calls.append(t)
+        return -u
+
+    solution = fdeint(func, 1.0, TIMES, order=0.7, info=True)
+    before = len(calls)
+    solution.evaluate([1.1, 2.0])
+    assert len(calls) == before
 
 
 def test_an_equation_of_several_terms_has_none_either():
     equation = MultiTerm([1.5, 0.0], [1.0, 1.0], lambda t, lower: 0.0 * t)
     solution = equation.solve((1.0, 0.0), TIMES, info=True)
-    with pytest.raises(InvalidArgumentError, match="derivative must be called on a solution of fdeint without batched"):
+    with pytest.raises(InvalidArgumentError, match="derivative must be called on a solution of fdeint or fdeint_delay"):
         solution.derivative([1.0])
 
 

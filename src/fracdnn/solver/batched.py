@@ -18,6 +18,7 @@ from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
 from fracdnn.solver.batched_panels import BatchedPanels, BatchedSearch, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
+from fracdnn.solver.dense import DensePanels
 from fracdnn.solver.grids import ROUNDING, Adaptive, Spacing, moved
 from fracdnn.solver.panel_errors import Tolerances
 from fracdnn.solver.panel_search import count_for
@@ -59,6 +60,14 @@ class _Batch:
         return torch.where(elapsed > 0.0, elapsed, math.inf).amin(1)
 
     @property
+    def coarse(self) -> torch.Tensor:
+        """From the starts, and breakpoints, to the next output; [C, B, 2]. See `DensePanels`."""
+        elapsed, stops = self.elapsed.detach().contiguous(), self.stops.detach()
+        begins = torch.cat([0.0 * stops[:, :1], stops[:, :-1]], dim=1).contiguous()
+        place = torch.searchsorted(elapsed, begins, right=True).clip(max=elapsed.shape[1] - 1)
+        return torch.stack([begins, elapsed.gather(1, place)], dim=-1).transpose(0, 1)
+
+    @property
     def stops(self) -> torch.Tensor:
         """Where panels have to end, from the starts on: at breakpoints inside, and at its end; [B, K + 1]."""
         first, last = self.times[:, :1], self.times[:, -1:]
@@ -96,7 +105,8 @@ def solve_mapped(
 
         options |= {"trajectory": trajectory, "batched": True, "info": True}
         found = solve(of_all, start, times, order=orders, **options)
-    return replace(found, states=each_part(partial(mapping.mapped, dim=1 if trajectory else 0), found.states))
+    states = each_part(partial(mapping.mapped, dim=1 if trajectory else 0), found.states)
+    return replace(found, states=states, _panels=None)
 
 
 def solve_batched(
@@ -121,16 +131,21 @@ def solve_batched(
     search = BatchedSearch(scheme, batch.tolerances, outputs, stops.detach(), spacing.max_step, sensitive=wanted)
     search.run()
     problem.max_evaluations = math.inf  # samples alone count their own
+    nodes, panels = search.nodes, list(zip(search.guesses, search.slopes, strict=True))
     if wanted:
         outputs = Outputs(batch.elapsed)
         if not bool(search.failed.all()):
             walk = BatchedPanels(problem, batch.weights(problem.orders), begins, batch.clock_dtype)
-            _walk(walk, search, moved(search.nodes, stops), outputs, checkpoint=rare["checkpoint"])
+            nodes = moved(search.nodes, stops)
+            panels = _walk(walk, search, nodes, outputs, checkpoint=rare["checkpoint"])
     states = outputs.states(problem.value)  # [B, T, d]
     # A state that nobody noted would be NaN: such a sample is solved alone as well.
     failed = search.failed[:, 0] | states.detach().isnan().flatten(1).any(1)
-    states, status = _replaced(states, torch.nonzero(failed)[:, 0].tolist(), batch, solve_one, rare)
-    states = states.transpose(0, 1)
+    states, status, alone = _replaced(states, torch.nonzero(failed)[:, 0].tolist(), batch, solve_one, rare)
+    states, dense = states.transpose(0, 1), None
+    if rare["keep_panels"] and not rare["checkpoint"] and panels:
+        found = DensePanels.of(problem, nodes, panels, batch.coarse)
+        dense = found and found.with_samples(alone)
     return Solution(
         problem.states.unpack(states if trajectory else states[-1]),
         "collocation",
@@ -139,13 +154,19 @@ def solve_batched(
         search.rejected[:, 0],
         problem.n_evaluations,
         status,
+        _panels=dense,
+        _times=batch.times[:, [0, -1]],
     )
 
 
 def _walk(
     scheme: BatchedPanels, found: BatchedSearch, nodes: torch.Tensor, outputs: Outputs, *, checkpoint: bool
-) -> None:
-    """Over the panels that were found, with a graph. A sample at its end goes on solving its last panel."""
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Walk over the panels that were found, with a graph; return the states and slopes of each.
+
+    A sample at its end goes on solving its last panel.
+    """
+    panels = []
     done, counts = ~found.failed, found.counts
     last, memory, guesses = (counts - 1).clip(min=0), scheme.start(), torch.stack(found.guesses)
 
@@ -163,21 +184,26 @@ def _walk(
         end = torch.where(done, end, begin + scheme.shortest)
         given = (memory, begin, end - begin, guess)
         panel = recomputed(solved, *given, use_reentrant=False) if checkpoint else solved(*given)
+        panels.append((panel.states, panel.slopes))
         outputs.note(scheme, memory, panel, end, active)
         goes_on = active & (number + 1 < counts)
         if bool(goes_on.any()):
             shortest = float((end - begin).detach()[goes_on].min())
             memory = merged(scheme.close(memory, panel, shortest), memory, goes_on)
+    return panels
 
 
 def _replaced(
     states: torch.Tensor, samples: list[int], batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]
-) -> tuple[torch.Tensor, list[Status]]:
-    """States [B, T, d] with those of some samples as they are alone, or NaN; and how each solve ended."""
+) -> tuple[torch.Tensor, list[Status], dict[int, DensePanels | None]]:
+    """Return states [B, T, d] with those of some samples as they are alone, or NaN, how each ended, and panels."""
     rows, status = [], [Status.SOLVED] * len(batch.times)
+    panels: dict[int, DensePanels | None] = dict.fromkeys(samples)
     for sample in samples:
         try:
-            rows.append(_alone(sample, batch, solve_one, rare))
+            found = _alone(sample, batch, solve_one, rare)
+            rows.append(found.states if batch.trajectory else found.states[None])
+            panels[sample] = found._panels
         except (NotConvergedError, NotFiniteError) as error:
             if rare["failures"] != "nan":
                 raise type(error)(
@@ -187,12 +213,12 @@ def _replaced(
             status[sample] = Status.of(error)
             rows.append(torch.full_like(states[sample], math.nan))
     if not rows:
-        return states, status
-    return states.index_copy(0, torch.tensor(samples, device=states.device), torch.stack(rows)), status
+        return states, status, panels
+    return states.index_copy(0, torch.tensor(samples, device=states.device), torch.stack(rows)), status, panels
 
 
-def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]) -> torch.Tensor:
-    """The states [T, d] of a sample, by the same func, whose other rows hold their starts."""
+def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict[str, Any]) -> Solution:
+    """Solve a sample alone, states [T, d], by the same func, whose other rows hold their starts."""
     problem, begins = batch.problem, batch.times[:, 0].detach().to(batch.clock_dtype)
     starts, at = problem.value.detach(), torch.tensor([sample], device=problem.value.device)
 
@@ -201,7 +227,7 @@ def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict
         return problem.packed_slope(begins.index_copy(0, at, time.reshape(1).to(begins)), rows)[sample]
 
     order, given = problem.orders[sample], problem.value[sample]
-    found = solve_one(
+    return solve_one(
         own,
         given if problem.velocity is None or float(order) <= 1.0 else (given, problem.velocity[sample]),
         batch.times[sample].to(batch.clock_dtype),
@@ -213,8 +239,8 @@ def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict
         ),
         options={name: rare[name] for name in ("breakpoints", "checkpoint", "max_evaluations")},
         trajectory=batch.trajectory,
+        info=True,
     )
-    return found if batch.trajectory else found[None]
 
 
 def _checked(func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, slope: Any, trajectory: bool) -> _Batch:

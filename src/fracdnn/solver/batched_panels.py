@@ -158,8 +158,9 @@ class BatchedSearch:
 
     Panels end at `stops` [B, K + 1], breakpoints and the end. With `sensitive`, derivatives are to be as good as
     states, and the panels are walked over again; without, outputs are noted on the way. What is found are `nodes`
-    [B, P + 1] from the starts on, each sample's last one repeated; `guesses`, the states [B, m, d] of each panel; and
-    of samples [B, 1] how many panels they take, `counts`, how many were `rejected`, and which samples `failed`.
+    [B, P + 1] from the starts on, each sample's last one repeated; `guesses` and `slopes`, the states and slopes
+    [B, m, d] of each panel; and of samples [B, 1] how many panels they take, `counts`, how many were `rejected`, and
+    which samples `failed`.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class BatchedSearch:
         self._panel: Any = None
         self._nodes = [self._now]
         self.guesses: list[torch.Tensor] = []
+        self.slopes: list[torch.Tensor] = []
 
     @property
     def nodes(self) -> torch.Tensor:
@@ -333,10 +335,12 @@ class BatchedSearch:
             self._outputs.note(self._scheme, self._memory, self._panel, self._end, good)
         while len(self.guesses) <= int(self.counts[good].max()):
             self.guesses.append(torch.zeros_like(self._panel.states))
+            self.slopes.append(torch.zeros_like(self._panel.slopes))
             self._nodes.append(self._nodes[-1].clone())
         for number in torch.unique(self.counts[good]).tolist():
             which = good & (self.counts == number)
             self.guesses[number][which[:, 0]] = self._panel.states[which[:, 0]]
+            self.slopes[number][which[:, 0]] = self._panel.slopes[which[:, 0]]
             for later in self._nodes[number + 1 :]:
                 later[which] = self._end[which]
         self.counts = self.counts + good

@@ -258,11 +258,13 @@ def walk(
     elapsed: torch.Tensor,
     *,
     guesses: Sequence[torch.Tensor] = (),
+    panels: list[tuple[torch.Tensor, torch.Tensor]] | None = None,
     checkpoint: bool,
 ) -> torch.Tensor:
     """The solution at increasing times [M] from 0 on, for panels between the nodes of a grid; [M, G, d].
 
-    `guesses` are the states of each panel, where these are known roughly; empty where they are not.
+    `guesses` are the states of each panel, where these are known roughly; empty where they are not. `panels` receives
+    the states and slopes of each, unless they are computed again in the backward pass.
     """
     wanted = elapsed.detach()
     panel_of = (torch.searchsorted(grid.elapsed.detach(), wanted) - 1).clamp(0, grid.n_steps - 1).tolist()
@@ -280,6 +282,8 @@ def walk(
             guess = guesses[number] if guesses else None
             panel = scheme.solve(memory, begin, grid.elapsed[number + 1] - begin, guess)
             scheme.solver.note_noise(panel.states, grid.clock[number])
+            if panels is not None and not checkpoint:
+                panels.append((panel.states, panel.slopes))
             mine = elapsed[bisect_left(panel_of, number, at_begin) : bisect_right(panel_of, number, at_begin)]
             states.extend(scheme.found(memory, panel, mine, to_end=to_end and number == grid.n_steps - 1))
             memory = scheme.close(memory, panel)

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
@@ -15,6 +15,7 @@ from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConver
 from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
+from fracdnn.solver.dense import DensePanels
 from fracdnn.solver.grids import Choice, Grid, Spacing, Tolerance, anchors, increasing_times, make_grid
 from fracdnn.solver.march import walked
 from fracdnn.solver.methods import METHODS, Method
@@ -125,7 +126,8 @@ def fdeint(
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over.
     """
-    rare, wants_info = rare_options(options), check_flag(info, "info")
+    wants_info = check_flag(info, "info")
+    rare = rare_options(options) | {"keep_panels": wants_info}
     spacing = Spacing.from_arguments(grid, n_steps, rtol, atol, rare["breakpoints"])
     mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
     if mapping and not batched and not isinstance(order, tuple | list):
@@ -220,7 +222,7 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
     try:
         with without_autocast(problem.value.device.type):
             solve = _by_panels if method == "collocation" else partial(_by_steps, METHODS[method])
-            packed, nodes, n_rejected, again = solve(request, rare)
+            packed, nodes, n_rejected, again, panels = solve(request, rare)
     except OutOfEvaluationsError:
         raise NotConvergedError(
             f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
@@ -246,8 +248,25 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
         problem.warn_of_noise(least, "the equations of implicit steps are solved to about that only")
     states = problem.states.unpack(packed if request.trajectory else packed[-1])
     grid = nodes.clock.detach()
+
+    def refined(coarse: torch.Tensor) -> DensePanels | None:
+        """Solve with these elapsed times among the outputs."""
+        times, order = torch.cat([request.times, request.times[0] + coarse]).sort()
+        clock = torch.cat([request.clock, (request.times[0] + coarse).to(request.clock)])
+        return _solved(method, rare, replace(request, times=times, clock=clock[order]))._panels
+
     return Solution(
-        states, method, grid, nodes.n_steps, n_rejected, problem.n_evaluations, _request=request, _again=again
+        states,
+        method,
+        grid,
+        nodes.n_steps,
+        n_rejected,
+        problem.n_evaluations,
+        _panels=panels,
+        _times=request.times[[0, -1]],
+        _request=request,
+        _again=again,
+        _refined=refined if rare["keep_panels"] else None,
     )
 
 
@@ -286,18 +305,27 @@ def _checked_method(name: str, spacing: Spacing, problem: Problem, rare: dict[st
 
 
 # The states, the nodes, how many steps were tried in vain for them, and what takes the steps again, for other elapsed
-# times [M], increasing.
-_Walked = tuple[torch.Tensor, Grid, int, Callable[[torch.Tensor], torch.Tensor]]
+# times [M], increasing; and panels, where they are kept.
+_Walked = tuple[torch.Tensor, Grid, int, Callable[[torch.Tensor], torch.Tensor], DensePanels | None]
 
 
 def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
     found, n_rejected, outputs, count = None, 0, None, count_for(request.spacing)
     guesses: list[torch.Tensor] = []
+    panels: list[Any] = []
+    keep = rare["keep_panels"] and request.problem.mass is None and not (rare["checkpoint"] or being_transformed())
     if request.spacing.kind == "adaptive":
         outputs = None if torch.is_grad_enabled() or being_transformed() else request.elapsed
         sensitive = outputs is None and not being_transformed() and request.wants_gradient()
         search = PanelSearch(
-            request.problem, count, request.times, request.clock, request.spacing, outputs, sensitive=sensitive
+            request.problem,
+            count,
+            request.times,
+            request.clock,
+            request.spacing,
+            outputs,
+            sensitive=sensitive,
+            keep_panels=keep,
         )
         found, n_rejected = find_grid(search, request.pieces, request.outputs, request.spacing.max_step)
         request.problem.max_evaluations = math.inf
@@ -311,10 +339,16 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
         scheme = Collocation(request.problem, weights, request.times[0], nodes.clock.dtype)
         if found is not None:
             search.brief(scheme.solver)
-        return walk(scheme, nodes, elapsed, guesses=guesses, checkpoint=rare["checkpoint"])
+        mine = panels if keep and not panels else None
+        return walk(scheme, nodes, elapsed, guesses=guesses, panels=mine, checkpoint=rare["checkpoint"])
 
-    states = again(request.elapsed) if outputs is None else torch.stack(search.states)
-    return states, nodes, n_rejected, again
+    if outputs is None:
+        states = again(request.elapsed)
+    else:
+        states, panels = torch.stack(search.states), search.panels or []
+    zones = [] if found is None else [(piece.begin, min(piece.output, piece.end)) for piece in request.pieces]
+    coarse = torch.tensor(zones, dtype=torch.float64).reshape(-1, 2)
+    return states, nodes, n_rejected, again, DensePanels.of(request.problem, nodes.elapsed, panels, coarse)
 
 
 def _by_steps(kind: type[Method], request: _Request, rare: dict[str, Any]) -> _Walked:
@@ -326,4 +360,4 @@ def _by_steps(kind: type[Method], request: _Request, rare: dict[str, Any]) -> _W
         steps = steps_for(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
         return walked(steps, elapsed, checkpoint=rare["checkpoint"])
 
-    return again(None if whole else request.elapsed), nodes, 0, again
+    return again(None if whole else request.elapsed), nodes, 0, again, None

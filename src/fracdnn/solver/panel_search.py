@@ -52,6 +52,7 @@ class PanelSearch:
         outputs: torch.Tensor | None,
         *,
         sensitive: bool = False,
+        keep_panels: bool = False,
     ) -> None:
         orders, span, self.begin = problem.orders.detach(), float((times[-1] - times[0]).detach()), times[0].detach()
         self.problem, self._spacing, self.power = problem, spacing, float(count)
@@ -77,6 +78,7 @@ class PanelSearch:
         self._outputs = None if outputs is None else (outputs, outputs.tolist())
         self.guesses: list[torch.Tensor] = []  # for a walk over the same panels
         self._kept: dict[str, Any] = {}  # the same
+        self.panels: list[tuple[Array, Array]] | None = [] if keep_panels else None  # states and slopes of those taken
         self.states = [problem.value for time in (self._outputs or ((), ()))[1] if time <= 0.0]
 
     def first_step(self, span: float) -> float:
@@ -154,6 +156,8 @@ class PanelSearch:
             if last > first:
                 to_end = numbers[last - 1] == self._end
                 self.states += self._scheme.found(self._memory, self._panel, outputs[first:last], to_end=to_end)
+        if self.panels is not None:
+            self.panels.append((self._panel.states, self._panel.slopes))
         self._memory, self._restarted = self._scheme.close(self._memory, self._panel), False
         errors.reach = 0.0 * errors.reach
         if bool(errors.are_rounding().any()):
@@ -206,12 +210,15 @@ class PanelSearch:
     def save(self) -> Callable[[], None]:
         """What brings back the state of now; called where a piece begins."""
         errors, n_guesses, n_states = self._errors, len(self.guesses), len(self.states)
+        n_panels = len(self.panels or ())
         known = self._memory, self._restarted, self._origin, self.now, errors.largest
         errors.spent = 0.0 * errors.spent
 
         def restore() -> None:
             self._memory, self._restarted, self._origin, self.now, errors.largest = known
             del self.guesses[n_guesses:], self.states[n_states:]
+            if self.panels is not None:
+                del self.panels[n_panels:]
             errors.spent, errors.reach, self._panel = 0.0 * errors.spent, 0.0 * errors.reach, None
 
         return restore

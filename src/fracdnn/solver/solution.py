@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError, NotConvergedError, NotFiniteError
-from fracdnn.solver.states import each_part
+from fracdnn.solver.dense import DensePanels
+from fracdnn.solver.states import States, each_part
 from fracdnn.validation import check_numbers, check_times
 
 
@@ -52,54 +53,89 @@ class Solution:
     n_rejected: Any
     n_evaluations: int
     status: Any = Status.SOLVED
-    # The request, and what takes its steps again for other elapsed times [M], increasing.
+    _panels: DensePanels | None = field(default=None, repr=False, compare=False)
+    _times: Any = field(default=None, repr=False, compare=False)  # first and last; [2], or [B, 2] of samples
+    # The request, and the solution between outputs where no panels are stored, at increasing elapsed times [M]; and
+    # a solve with further outputs. All three call func, and are left behind when a solution is pickled.
     _request: Any = field(default=None, repr=False, compare=False)
     _again: Any = field(default=None, repr=False, compare=False)
+    _refined: Any = field(default=None, repr=False, compare=False)
 
     def evaluate(self, t: Any) -> Any:
-        """The states at other times [M] between the first and the last, in any order: shape [M, *y0.shape].
+        """Return the states at other times [M] between the first and the last, in any order: [M, *y0.shape].
 
-        The same steps are taken again, so that the states are those of this solution, with its gradient, at the cost of
-        one more pass: give all times at once. Tolerances hold from the first time in `t` after the start on: before it,
-        steps are only as short as the later states need.
+        Computed from stored panels without calling func, with the solution's gradient. A solution on a fixed grid of
+        an explicit method takes its steps again. Between the start (or a breakpoint) and the next time in `t`, steps
+        are only as short as later states need: there the equation is solved again, with `t` among the outputs.
+        With `batched=True`, times are [M] or [B, M].
         """
-        packed = self._packed(self._times(t, "evaluate"))
-        return self._request.problem.states.unpack(packed)
+        packed = self._packed(self._checked(t, "evaluate"))
+        return self._layout.unpack(packed)
 
     def derivative(self, t: Any) -> Any:
-        """Its derivative of the equation's order, d_t^order u = func(t, u), at times as `evaluate` takes them."""
-        request, times = self._request, self._times(t, "derivative")
+        """Return d_t^order u = func(t, u), the derivative of the equation's order, at times as `evaluate` takes them.
+
+        After pickling, the slopes that were integrated, which are func to about the tolerance.
+        """
+        request, times = self._request, self._checked(t, "derivative")
+        if request is None:
+            return self._layout.unpack(self._panels.at(times - self._times[..., :1], slopes=True))
         rows = zip(times.to(request.clock.dtype), self._packed(times), strict=True)
-        return request.problem.states.unpack(torch.stack([request.problem.packed_slope(*row) for row in rows]))
+        return self._layout.unpack(torch.stack([request.problem.packed_slope(*row) for row in rows]))
+
+    @property
+    def _layout(self) -> States:
+        return self._request.problem.states if self._panels is None else self._panels.layout
 
     def _packed(self, times: torch.Tensor) -> torch.Tensor:
-        elapsed, places = (times - self._request.times[0]).sort()
-        with without_autocast(self._request.problem.value.device.type):
-            return self._again(elapsed)[places.argsort()]
+        elapsed, panels = times - self._times[..., :1], self._panels
+        with without_autocast(elapsed.device.type):
+            if panels is None:
+                elapsed, places = elapsed.sort()
+                return self._again(elapsed)[places.argsort()]
+            coarse = panels.is_coarse(elapsed)
+            packed = panels.at(elapsed)
+            if not bool(coarse.any()):
+                return packed
+            if self._refined is None:
+                raise InvalidArgumentError(
+                    f"t must not lie between the start or a breakpoint and the next requested time, where steps are "
+                    f"too long for the tolerances, got {float(times.detach()[coarse][0]):.6g}; solve with an early "
+                    f"time in t, and pass its solution"
+                )
+            better = self._refined(elapsed.detach()[coarse].unique()).at(elapsed[coarse])
+            return packed.index_copy(0, coarse.nonzero()[:, 0], better)
 
-    def _times(self, t: Any, name: str) -> torch.Tensor:
-        if self._again is None:
+    def _checked(self, t: Any, name: str) -> torch.Tensor:
+        own = self._times
+        if own is None or (self._again is None and self._panels is None):
             raise InvalidArgumentError(
-                f"{name} must be called on a solution of fdeint without batched, or of fdeint_delay, got another one; "
-                f"pass the times in t"
+                f"{name} must be called on a solution of fdeint or fdeint_delay, with panels where it was pickled, got "
+                f"another one; pass the times in t"
             )
-        own = self._request.times
-        first, last = (float(own[place].detach()) for place in (0, -1))
-        found = check_numbers(t, "t").to(torch.float64)
-        outside = ~((found.detach() >= first) & (found.detach() <= last))
-        if found.dim() != 1 or not len(found) or bool(outside.any()):
-            got = f"{float(found.detach()[outside][0]):.6g}" if bool(outside.any()) else f"shape {tuple(found.shape)}"
+        first, last = own.detach()[..., :1], own.detach()[..., 1:]
+        times = check_numbers(t, "t").to(own)
+        outside = ~((times.detach() >= first) & (times.detach() <= last))
+        if times.dim() not in (1, own.dim()) or not times.numel() or bool(outside.any()):
+            got = f"{float(times.detach().expand_as(outside)[outside][0]):.6g}" if bool(outside.any()) else None
             raise InvalidArgumentError(
-                f"t must hold times [M] from {first:.6g} to {last:.6g}, which were solved for, got {got}; "
-                f"pass a list of such times, or solve for later ones"
+                f"t must hold times [M] from {float(first.min()):.6g} to {float(last.max()):.6g}, which were solved "
+                f"for, got {got or f'shape {tuple(times.shape)}'}; pass a list of such times, or solve for later ones"
             )
-        return found.to(own.device)
+        return times
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = vars(self) | dict.fromkeys(("_request", "_again", "_refined"))
+        state["states"] = each_part(torch.Tensor.detach, self.states)
+        state["_panels"] = self._panels and self._panels.detached()
+        state["_times"] = None if self._times is None else self._times.detach()
+        return state
 
 
 def of_states(function: Callable[[Any], Any], found: Any) -> Any:
     """What a function makes of the states of a solve of another equation, with `info` or without."""
     if isinstance(found, Solution):
-        return replace(found, states=function(found.states), _again=None)
+        return replace(found, states=function(found.states), _again=None, _panels=None)
     return function(found)
 
 
