@@ -126,8 +126,7 @@ def fdeint(
 
     The gradient is exact for the discrete solution, in y0, slope, order, t, breakpoints and what func closes over.
     """
-    wants_info = check_flag(info, "info")
-    rare = rare_options(options) | {"keep_panels": wants_info}
+    rare = rare_options(options) | {"keep_panels": check_flag(info, "info")}
     spacing = Spacing.from_arguments(grid, n_steps, rtol, atol, rare["breakpoints"])
     mapping = Mapping.now() if spacing.kind == "adaptive" and method in ("auto", "collocation") else None
     if mapping and not batched and not isinstance(order, tuple | list):
@@ -138,7 +137,7 @@ def fdeint(
     else:
         build = partial(_Request.build, func, y0, order=order, spacing=spacing, rare=rare, trajectory=trajectory)
         solution = _solve_one(build, method, rare, t, spacing, trajectory)
-    return solution if wants_info else solution.states
+    return solution if info else solution.states
 
 
 def _solve_one(
