@@ -22,9 +22,9 @@ from fracdnn.memory import (
     default_compress_tol,
     equal_steps_plan,
     exact,
-    grid_plan,
-    propagate,
+    general_weights,
     reference,
+    run_chain,
     triton_sum,
 )
 from fracdnn.memory.compressed import CompressedSum
@@ -106,7 +106,7 @@ def test_values_and_all_gradients_agree_with_the_definition(n_layers, order):
     gradients = torch.autograd.grad(problem.loss(expected), problem.inputs)
     for history in SUMS:
         for learned in (True, False):
-            result = propagate(problem.plan(history, learned=learned), problem.step, problem.x)
+            result = run_chain(problem.plan(history, learned=learned), problem.step, problem.x)
             assert relative(result, expected) <= 1e-10, (history, learned)
             inputs = problem.inputs[: 4 if learned else 2]
             for mine, theirs in zip(torch.autograd.grad(problem.loss(result), inputs), gradients, strict=False):
@@ -120,7 +120,7 @@ def test_the_larger_blocks_of_other_devices(n_layers, learned):
     inputs = problem.inputs[: 4 if learned else 2]
     expected = problem.by_definition()[-1]
     theirs = torch.autograd.grad(problem.loss(expected), inputs)
-    result = propagate(plan, problem.step, problem.x)
+    result = run_chain(plan, problem.step, problem.x)
     assert relative(result, expected) <= 1e-10
     for mine, other in zip(torch.autograd.grad(problem.loss(result), inputs), theirs, strict=True):
         assert relative(mine, other) <= 1e-10
@@ -138,7 +138,7 @@ def test_single_precision_and_blocks_of_every_level(n_layers, size):
     expected = problem.by_definition()[-1]
     gradients = torch.autograd.grad(problem.loss(expected), problem.inputs[:2])
     for history in SUMS:
-        result = propagate(problem.plan(history, learned=False), problem.step, problem.x)
+        result = run_chain(problem.plan(history, learned=False), problem.step, problem.x)
         assert relative(result, expected) <= 2e-6, history
         for mine, theirs in zip(torch.autograd.grad(problem.loss(result), problem.inputs[:2]), gradients, strict=True):
             assert relative(mine, theirs) <= 5e-6, history
@@ -159,7 +159,7 @@ def test_steps_that_are_computed_again(way, n_layers):
         inputs, found = problem.inputs[: 4 if learned else 2], []
         for checkpoint in (True, False):
             plan = problem.plan(history, learned=learned, block=block)
-            result = propagate(plan, step, problem.x, trajectory=True, checkpoint=checkpoint)
+            result = run_chain(plan, step, problem.x, trajectory=True, checkpoint=checkpoint)
             found.append([result, *torch.autograd.grad(problem.loss(result), inputs)])
         for mine, theirs in zip(*found, strict=True):
             assert relative(mine, theirs) <= 1e-13, learned
@@ -173,7 +173,7 @@ def test_the_number_of_threads_changes_nothing(history):
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            result = propagate(plan, problem.step, problem.x)
+            result = run_chain(plan, problem.step, problem.x)
             found.append([result, *torch.autograd.grad(problem.loss(result), problem.inputs[:2])])
     finally:
         torch.set_num_threads(before)
@@ -187,7 +187,7 @@ def test_a_forked_process_computes_too(history):
     """It has none of its parent's threads, which OpenMP does not know."""
     problem = Problem(0.5, 70, size=10_007)
     plan = problem.plan(history, learned=False)
-    expected = propagate(plan, problem.step, problem.x).detach()
+    expected = run_chain(plan, problem.step, problem.x).detach()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads are about: that is what is tested
         child = os.fork()
@@ -195,7 +195,7 @@ def test_a_forked_process_computes_too(history):
         torch.set_num_threads(1)  # torch itself waits for ever otherwise
         plan_of_child = problem.plan(history, learned=False)
         with torch.no_grad():
-            same = torch.equal(propagate(plan_of_child, problem.step, problem.x), expected)
+            same = torch.equal(run_chain(plan_of_child, problem.step, problem.x), expected)
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -208,7 +208,7 @@ def test_nothing_is_read_that_was_not_written(history, monkeypatch):
         torch.Tensor, "new_empty", lambda self, *size, **options: empty(self, *size, **options).fill_(float("nan"))
     )
     problem = Problem(0.4, 200, size=2500)
-    result = propagate(problem.plan(history, learned=True), problem.step, problem.x)
+    result = run_chain(problem.plan(history, learned=True), problem.step, problem.x)
     for gradient in torch.autograd.grad(problem.loss(result), problem.inputs):
         assert torch.isfinite(gradient).all()
 
@@ -218,7 +218,7 @@ def test_the_whole_trajectory_and_losses_on_parts_of_it(history):
     problem = Problem(0.3, 100)
     expected = problem.by_definition()
     for part in (slice(None), slice(0, 1), slice(40, 71), slice(7, 8)):
-        result = propagate(problem.plan(history, learned=True), problem.step, problem.x, trajectory=True)
+        result = run_chain(problem.plan(history, learned=True), problem.step, problem.x, trajectory=True)
         assert relative(result, expected) <= 1e-10
         ours = torch.autograd.grad(problem.loss(result[part]), problem.inputs, allow_unused=True)
         theirs = torch.autograd.grad(problem.loss(expected[part]), problem.inputs, retain_graph=True, allow_unused=True)
@@ -232,7 +232,7 @@ def test_the_whole_trajectory_and_losses_on_parts_of_it(history):
 @pytest.mark.parametrize("history", SUMS)
 def test_backward_twice_over_a_retained_graph(history):
     problem = Problem(0.5, 90)
-    loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
+    loss = problem.loss(run_chain(problem.plan(history, learned=True), problem.step, problem.x))
     first = torch.autograd.grad(loss, problem.inputs, retain_graph=True)
     # A pass that stops half-way must leave nothing behind.
     torch.autograd.grad(loss, problem.slopes, retain_graph=True)
@@ -248,7 +248,7 @@ def test_gradcheck_and_second_derivatives(history):
 
     def run(x, slopes, order, step_size):
         plan = made_plan(history, order, step_size, 5)
-        return propagate(plan, lambda j, y: torch.tanh(y * slopes[j]), x)
+        return run_chain(plan, lambda j, y: torch.tanh(y * slopes[j]), x)
 
     assert torch.autograd.gradcheck(run, inputs)
     assert torch.autograd.gradgradcheck(run, inputs)
@@ -260,12 +260,12 @@ def test_taylor_remainder_has_slope_two(history):
     problem = Problem(0.2, 150)
     plan = problem.plan(history, learned=False)
     direction = numbers(150, 3, seed=5)
-    loss = problem.loss(propagate(plan, problem.step, problem.x))
+    loss = problem.loss(run_chain(plan, problem.step, problem.x))
     (gradient,) = torch.autograd.grad(loss, problem.slopes)
     sizes, remainders = [2e-2, 1e-2, 5e-3, 2.5e-3], []
     for size in sizes:
         moved = problem.slopes.detach() + size * direction
-        value = problem.loss(propagate(plan, lambda j, y, m=moved: torch.tanh(y * m[j]), problem.x))
+        value = problem.loss(run_chain(plan, lambda j, y, m=moved: torch.tanh(y * m[j]), problem.x))
         remainders.append(abs(float((value - loss - size * (gradient * direction).sum()).detach())))
     slope = torch.tensor(remainders).log().diff() / torch.tensor(sizes).log().diff()
     assert ((slope - 2).abs() < 0.15).all()
@@ -287,7 +287,7 @@ def test_unequal_steps_and_an_order_for_each_layer():
         return torch.tanh(y * slopes[j])
 
     expected = reference.propagate(memory_weights_on_grid(orders, times()), l1_step_factor(orders, steps), step, x)[-1]
-    result = propagate(grid_plan(orders, times()), step, x)
+    result = run_chain(general_weights(memory_weights_on_grid(orders, times()), l1_step_factor(orders, steps)), step, x)
     assert relative(result, expected) <= 1e-12
     ours = torch.autograd.grad(result.pow(2).sum(), inputs)
     for mine, theirs in zip(ours, torch.autograd.grad(expected.pow(2).sum(), inputs), strict=True):
@@ -298,25 +298,25 @@ def test_unequal_steps_and_an_order_for_each_layer():
 def test_inference_keeps_no_history_and_gives_the_same(history):
     problem = Problem(0.5, 300)
     plan = problem.plan(history, learned=False)
-    recorded = propagate(plan, problem.step, problem.x)
+    recorded = run_chain(plan, problem.step, problem.x)
     with torch.inference_mode():
-        torch.testing.assert_close(propagate(plan, problem.step, problem.x), recorded.detach(), rtol=0, atol=0)
-        states = propagate(plan, problem.step, problem.x, trajectory=True)
+        torch.testing.assert_close(run_chain(plan, problem.step, problem.x), recorded.detach(), rtol=0, atol=0)
+        states = run_chain(plan, problem.step, problem.x, trajectory=True)
     torch.testing.assert_close(states[-1], recorded.detach(), rtol=1e-15, atol=0)
 
 
 def test_a_plan_made_in_inference_mode_can_be_trained_with():
     problem = Problem(0.123, 10)
     with torch.inference_mode():
-        propagate(problem.plan("compressed", learned=False), problem.step, problem.x)
-    loss = problem.loss(propagate(problem.plan("compressed", learned=False), problem.step, problem.x))
+        run_chain(problem.plan("compressed", learned=False), problem.step, problem.x)
+    loss = problem.loss(run_chain(problem.plan("compressed", learned=False), problem.step, problem.x))
     assert torch.isfinite(torch.autograd.grad(loss, problem.x)[0]).all()
 
 
 def test_the_output_does_not_hold_on_to_the_history():
     problem = Problem(0.5, 100)
     with torch.no_grad():
-        result = propagate(problem.plan("exact", learned=False), problem.step, problem.x)
+        result = run_chain(problem.plan("exact", learned=False), problem.step, problem.x)
     assert result.untyped_storage().nbytes() == result.numel() * result.element_size()
 
 
@@ -331,7 +331,7 @@ def test_a_layer_that_ignores_its_input(history):
     matrix = memory_matrix(0.5, 70)
     factors = l1_step_factor(0.5, 0.2).expand(70)
     expected = reference.propagate(matrix, factors, step, problem.x)[-1]
-    result = propagate(problem.plan(history, learned=False), step, problem.x)
+    result = run_chain(problem.plan(history, learned=False), step, problem.x)
     ours = torch.autograd.grad(problem.loss(result), problem.inputs[:2])
     for mine, theirs in zip(ours, torch.autograd.grad(problem.loss(expected), problem.inputs[:2]), strict=True):
         assert relative(mine, theirs) <= 1e-10
@@ -388,7 +388,7 @@ def test_layers_without_memory(skip, learned):
     inputs = [problem.x, problem.slopes] + [steps] * learned
     expected = torch.autograd.grad(problem.loss(y), inputs)
     plan = MemorylessPlan(steps, skip=skip)
-    result = propagate(plan, problem.step, problem.x)
+    result = run_chain(plan, problem.step, problem.x)
     torch.testing.assert_close(result, y, rtol=1e-14, atol=1e-14)
     for mine, theirs in zip(torch.autograd.grad(problem.loss(result), inputs), expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-14)
@@ -453,9 +453,9 @@ def test_a_dropped_graph_frees_its_tape_and_history(use, learned, history, monke
     try:
         if use.startswith("raises"):
             with pytest.raises(RuntimeError, match="a layer fails"):
-                problem.loss(propagate(plan, step, problem.x)).backward()
+                problem.loss(run_chain(plan, step, problem.x)).backward()
         else:
-            result = propagate(plan, step, problem.x, trajectory=use == "trajectory")
+            result = run_chain(plan, step, problem.x, trajectory=use == "trajectory")
             if use == "partial":
                 torch.autograd.grad(problem.loss(result), problem.slopes)
             elif use == "second":
@@ -488,9 +488,9 @@ def test_backward_passes_nested_in_each_other(history):
             y.register_hook(interrupt)
         return problem.step(j, y)
 
-    loss = problem.loss(propagate(plan, problem.step, problem.x))
+    loss = problem.loss(run_chain(plan, problem.step, problem.x))
     expected = torch.autograd.grad(loss, [problem.x, problem.slopes])
-    loss = problem.loss(propagate(plan, step, problem.x))
+    loss = problem.loss(run_chain(plan, step, problem.x))
     outer = torch.autograd.grad(loss, [problem.x, problem.slopes], retain_graph=True)
     for mine, theirs in zip((*outer, *inner), (*expected, expected[0]), strict=True):
         torch.testing.assert_close(mine, theirs)
@@ -499,7 +499,7 @@ def test_backward_passes_nested_in_each_other(history):
 @pytest.mark.parametrize("history", SUMS)
 def test_backward_passes_in_several_threads(history):
     problem = Problem(0.5, 200, size=50)
-    loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
+    loss = problem.loss(run_chain(problem.plan(history, learned=True), problem.step, problem.x))
     expected = torch.autograd.grad(loss, problem.inputs, retain_graph=True)
 
     def gradient(_):
@@ -514,7 +514,7 @@ def test_backward_passes_in_several_threads(history):
 @pytest.mark.parametrize("history", SUMS)
 def test_many_cotangents_at_once(history):
     problem = Problem(0.5, 70)
-    result = propagate(problem.plan(history, learned=True), problem.step, problem.x).reshape(-1)
+    result = run_chain(problem.plan(history, learned=True), problem.step, problem.x).reshape(-1)
     basis = torch.eye(result.numel(), dtype=torch.float64)
     together = torch.autograd.grad(result, problem.inputs, basis, is_grads_batched=True, retain_graph=True)
     for i, direction in enumerate(basis):
@@ -536,19 +536,19 @@ def test_gradients_may_be_written_into(history):
         parameter.grad.mul_(100.0)
 
     plan = problem.plan(history, learned=False)
-    problem.loss(propagate(plan, step, problem.x)).backward()
+    problem.loss(run_chain(plan, step, problem.x)).backward()
     expected, problem.x.grad = problem.x.grad, None
     for offset in offsets:
         offset.grad = None
         offset.register_post_accumulate_grad_hook(spoil)
-    problem.loss(propagate(plan, step, problem.x)).backward()
+    problem.loss(run_chain(plan, step, problem.x)).backward()
     torch.testing.assert_close(problem.x.grad, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("history", SUMS)
 def test_gradients_of_order_and_steps_do_not_mind_autocast(history):
     problem = Problem(0.5, 150, size=40, dtype=torch.float32)
-    loss = problem.loss(propagate(problem.plan(history, learned=True), problem.step, problem.x))
+    loss = problem.loss(run_chain(problem.plan(history, learned=True), problem.step, problem.x))
     expected = torch.autograd.grad(loss, problem.inputs[2:], retain_graph=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = torch.autograd.grad(loss, problem.inputs[2:])
@@ -570,7 +570,7 @@ def test_without_gradients_a_compressed_history_holds_few_blocks(monkeypatch):
     monkeypatch.setattr(exact, "buffer", remember)
     problem = Problem(0.5, 1000)
     with torch.no_grad():
-        propagate(problem.plan("compressed", learned=False), problem.step, problem.x)
+        run_chain(problem.plan("compressed", learned=False), problem.step, problem.x)
     assert len(blocks) > 100
     assert most <= 6  # the far states, three blocks, and one that is about to go
 
@@ -594,11 +594,11 @@ def test_the_tolerance_follows_the_precision():
 
 def test_the_tolerance_is_heeded():
     problem = Problem(0.5, 300)
-    exact = propagate(problem.plan("exact", learned=False), problem.step, problem.x)
+    exact = run_chain(problem.plan("exact", learned=False), problem.step, problem.x)
     errors = []
     for compress_tol in (1e-2, 1e-5, 1e-9):
         plan = problem.plan("compressed", learned=False, compress_tol=compress_tol)
-        errors.append(relative(propagate(plan, problem.step, problem.x), exact))
+        errors.append(relative(run_chain(plan, problem.step, problem.x), exact))
     assert errors[0] > 10 * errors[1] > 100 * errors[2] > 0
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
-from fracdnn.memory import default_compress_tol, equal_steps_plan, propagate, reference
+from fracdnn.memory import default_compress_tol, equal_steps_plan, reference, run_chain
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.sums import WideSum
 from fracdnn.memory.triton_sum import TritonCompressedSum
@@ -72,7 +72,7 @@ class Problem:
         """The result and its gradients."""
         order, step_size = (self.order, self.step_size) if learned else (self.order.detach(), self.step_size.detach())
         plan = made_plan(order, self.n_layers, self.dtype, sums, step_size)
-        return self._with_gradients(propagate(plan, self.step, self.x, **options), learned)
+        return self._with_gradients(run_chain(plan, self.step, self.x, **options), learned)
 
     def by_definition(self, *, learned):
         matrix = memory_matrix(self.order, self.n_layers)
@@ -240,7 +240,7 @@ def test_memory_formats_and_changes_of_every_kind(memory_format):
             return kinds[j % len(kinds)](y)
 
         with torch.no_grad():
-            results.append(propagate(plan, step, x, trajectory=True))
+            results.append(run_chain(plan, step, x, trajectory=True))
         assert all(formats)
     assert relative(*results) <= 1e-6
 
@@ -251,7 +251,7 @@ def test_gradients_of_channels_last_and_expanded_states():
         x = numbers(1, 3, 2, 4).contiguous(memory_format=torch.channels_last).requires_grad_()
         y = numbers(3, 1).requires_grad_()
         plan = made_plan(number(0.5), 10, torch.float64, sums)
-        results = [propagate(plan, lambda j, z: torch.sin(z + j), each) for each in (x, y.expand(3, 5))]
+        results = [run_chain(plan, lambda j, z: torch.sin(z + j), each) for each in (x, y.expand(3, 5))]
         found.append([*results, *torch.autograd.grad(sum(each.pow(2).sum() for each in results), [x, y])])
         assert results[0].is_contiguous(memory_format=torch.channels_last)
     for mine, theirs in zip(*found, strict=True):
@@ -289,9 +289,9 @@ def test_layers_that_are_computed_again(dtype):
 def test_inference_keeps_a_few_states_and_gives_the_same():
     problem = Problem(0.5, 18)
     plan = made_plan(problem.order.detach(), 18, torch.float64)
-    recorded = propagate(plan, problem.step, problem.x)
+    recorded = run_chain(plan, problem.step, problem.x)
     with torch.inference_mode():
-        result = propagate(plan, problem.step, problem.x)
+        result = run_chain(plan, problem.step, problem.x)
     torch.testing.assert_close(result, recorded.detach(), rtol=0, atol=0)
     assert result.untyped_storage().nbytes() == result.numel() * result.element_size()
 

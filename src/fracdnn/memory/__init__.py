@@ -5,7 +5,7 @@ order 1; `plan` holds the weights, `choose_sum` says which sum runs, and `chain`
 adjoint as its backward pass, in segments (`recomputation`) where they are computed again.
 """
 
-from fracdnn.memory.chain import propagate
+from fracdnn.memory.chain import run_chain
 from fracdnn.memory.choose_sum import choose_block, choose_compression, choose_triton
 from fracdnn.memory.plan import (
     ExactPlan,
@@ -13,7 +13,7 @@ from fracdnn.memory.plan import (
     MemoryPlan,
     default_compress_tol,
     equal_steps_plan,
-    grid_plan,
+    general_weights,
     steps_plan,
 )
 
@@ -26,7 +26,7 @@ __all__ = [
     "choose_triton",
     "default_compress_tol",
     "equal_steps_plan",
-    "grid_plan",
-    "propagate",
+    "general_weights",
+    "run_chain",
     "steps_plan",
 ]

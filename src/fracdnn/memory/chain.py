@@ -10,10 +10,10 @@ node of Y_{j+1}, which has Y_j as an input. So the cotangent of a state is whole
 `retain_grad`. The sum is a causal sum again, in reversed order and with the transposed weights: the same code. The
 graph has one node per layer, and what is held between the passes is one state per layer beside what the layers save.
 
-With `checkpoint`, the layers run in segments, and torch computes each again when the backward pass comes to it. Between
-the passes the positions are held in which the segments found the history: the far states and a block of near ones where
-it is compressed, so that memory is like √N instead of N; all states, but nothing that the layers save, where it is
-exact. The sum over cotangents needs no states, so it goes on as ever.
+With `checkpoint`, steps are computed again in the backward pass. Where a sum keeps all states (exact weights), each step
+is computed again by itself, at its stored state, and blocks of multipliers take the place of blocks of states. Where it
+does not (compressed weights, order 1), the steps run in segments, and the positions are held in which the segments
+found the history, so that memory is like √N instead of N.
 """
 
 import math
@@ -26,6 +26,7 @@ import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError, StateChangedError
+from fracdnn.memory.exact import Keep
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
 from fracdnn.memory.recomputation import SegmentEnd, segments
 from fracdnn.memory.sums import HistorySum, wide
@@ -46,42 +47,58 @@ _REMEDY = (
     "keep what a layer changes from call to call in buffers, change parameters after the backward pass, or pass "
     "checkpoint=False"
 )
-# Layers after which values are looked at.
+# Layers after which states are checked for values that are not finite.
 _CHECK_EVERY = 32
+# Numbers of a state, in whole samples, that are compared when a step is computed again.
+_COMPARED_NUMBERS = 256
 
 
-def propagate(
-    plan: MemoryPlan,
+def run_chain(
+    weights: MemoryPlan,
     step: Step,
     y0: torch.Tensor,
     *,
     trajectory: bool = False,
     checkpoint: bool = False,
+    store: torch.dtype | None = None,
     name: Name = "step {}".format,
     transformed: bool | None = None,
 ) -> torch.Tensor:
-    """Y_N, or Y_0 … Y_N stacked, where `step(j, Y_j)` is f_j and `name(j)` is what messages call it.
+    """Return Y_N, or Y_0 … Y_N stacked, of Y_j = Σ_{k<j} H_jk Y_k + c_j f_{j−1}(Y_{j−1}), with the exact adjoint.
 
-    `checkpoint` computes the steps again in the backward pass; not where operations have to be plain ones, which
-    `transformed` says, if the caller knows it already.
+    `step(j, Y_j)` is f_j, a differentiable function of Y_j and of anything else; `name(j)` is what messages call it.
+
+    `weights` holds H and c: `equal_steps_weights` for one order and equal steps (a matrix, or exponentials for far
+    states), `general_weights` for any lower triangular H. An explicit method whose new state is a weighted sum of
+    *slopes*, Y_j = Y_0 + Σ_{k≤j} W_jk f_{k−1}(Y_{k−1}) with W_jj ≠ 0, is a chain of states too, with c_j = W_jj and
+    H = I − diag(c) W⁻¹ for Y_1 … Y_N: `slope_weights(W)`. For the product rectangle rule (Euler) H is nonnegative with
+    rows of sum 1. A predictor and a corrector are two rows of W for each step, P_1, Y_1, P_2, Y_2, …; for Adams the
+    absolute rows of H sum to less than 3.
+
+    `checkpoint` computes steps again in the backward pass, with the same random numbers; see the module. `store` is a
+    dtype of 16 bits for finished blocks of 16 states and of 16 multipliers, with `checkpoint` and exact weights: sums and
+    the current block stay as they are. Where operations have to be plain ones (`transformed`, if the caller knows it
+    already) neither has an effect.
     """
     transformed = being_transformed() if transformed is None else transformed
-    plain = transformed or isinstance(plan, MemorylessPlan)  # then autograd sees all there is
+    plain = transformed or isinstance(weights, MemorylessPlan)  # autograd sees all there is
+    again = checkpoint and torch.is_grad_enabled() and not transformed
+    tape = Tape(weights, y0, plain=plain, keep=Keep(again, store if again else None))
     walk = _Walk(
-        Tape(plan, y0, plain=plain),
+        tape,
         step,
         name,
         recording=torch.is_grad_enabled() and not plain,
         transformed=transformed,
         trajectory=trajectory,
     )
-    history = plan.plain_sum(y0) if plain else plan.history_sum(y0)
-    weights = plan.weight_tensors if plan.learned else ()
-    y = _Start.apply(walk.tape, history, y0, *weights) if walk.recording else history.first(y0)
-    if checkpoint and torch.is_grad_enabled() and not transformed:
+    history = weights.plain_sum(y0) if plain else weights.history_sum(y0, keep=tape.keep)
+    learned = weights.weight_tensors if weights.learned else ()
+    y = _Start.apply(tape, history, y0, *learned) if walk.recording else history.first(y0)
+    if again and not history.keeps_all_states:
         last, states = walk.in_segments(history, y)
     else:
-        last, states = walk.over(range(1, plan.n_layers + 1), history, y)
+        last, states = walk.over(range(1, weights.n_layers + 1), history, y, stepwise=again)
     return torch.stack([y, *states]) if trajectory else last
 
 
@@ -101,18 +118,27 @@ class _Walk:
     trajectory: bool
 
     def over(
-        self, layers: range, history: HistorySum, y: torch.Tensor, *position: torch.Tensor, again: bool = False
+        self,
+        layers: range,
+        history: HistorySum,
+        y: torch.Tensor,
+        *position: torch.Tensor,
+        again: bool = False,
+        stepwise: bool = False,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The last state and, for a trajectory, all that the layers make; `position` is that of the history here."""
+        """Return the last state and, for a trajectory, all that the layers make.
+
+        `position` is that of the history here. `again`: the backward pass computes them; `stepwise`: it will.
+        """
         step, tape, factors, transformed = self.step, self.tape, self.tape.factors, self.transformed
         states, unchecked = [], [y]
-        looks = y.is_cpu and not transformed and not again  # on another device a look would wait for it
+        looks = y.is_cpu and not transformed and not again  # reading a value would wait for another device
         for j in layers:
             if transformed:
                 change = step(j - 1, y.clone())
             else:
                 version = -1 if y.is_inference() else y._version
-                change = step(j - 1, y)
+                change = self._recomputed(j - 1, y, history.reader(j - 1)) if stepwise else step(j - 1, y)
                 if version >= 0 and y._version != version:
                     raise StateChangedError(
                         f"{self.name(j - 1)} must not change the state it is given, but it wrote into it; "
@@ -132,8 +158,23 @@ class _Walk:
                 states.append(y)
         return y, states
 
+    def _recomputed(self, j: int, y: torch.Tensor, read: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Return f_j(Y_j), which the backward pass computes again at the stored state."""
+        given, like = [y], y.new_empty(0)
+        end = _StepEnd(self.name(j), exact=self.tape.keep.dtype is None)
+        requires_grad, dtype = y.requires_grad, y.dtype
+
+        def call(_: torch.Tensor) -> torch.Tensor:
+            # The first call takes the state itself, which then is released.
+            state = given.pop() if given else read().to(dtype).requires_grad_(requires_grad)
+            change = self.step(j, state)
+            end.check(state, change)
+            return change
+
+        return recomputed(call, like, use_reentrant=False)  # the argument says whose random numbers to draw again
+
     def in_segments(self, history: HistorySum, y: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The same, in segments that are computed again in the backward pass."""
+        """Do the same in segments that are computed again in the backward pass."""
         found: list[torch.Tensor] = []
         n_layers, name = self.tape.plan.n_layers, self.name
         for layers in segments(n_layers, states=history.states_of_a_position, block=history.block):
@@ -157,6 +198,23 @@ class _Walk:
         return last, states
 
 
+class _StepEnd:
+    """A comparison of what a step computes in the backward pass with what it computed before, in a few samples.
+
+    Only on a CPU, since it would wait for other devices, and not where states were rounded in between.
+    """
+
+    def __init__(self, name: str, *, exact: bool) -> None:
+        self._end = SegmentEnd(name, _REMEDY, copy=True)
+        self._exact = exact
+
+    def check(self, state: torch.Tensor, change: Any) -> None:
+        if self._exact and isinstance(change, torch.Tensor) and change.is_cpu and change.shape == state.shape:
+            count = 1 + _COMPARED_NUMBERS // (1 + state[:1].numel()) if state.dim() else None
+            parts = (state, change) if count is None else (state[:count], change[:count])
+            self._end.check(*parts)
+
+
 class Tape:
     """What the nodes of one forward pass share: the plan, the factors, and the backward passes under way.
 
@@ -164,8 +222,8 @@ class Tape:
     thread each have their own.
     """
 
-    def __init__(self, plan: MemoryPlan, y0: torch.Tensor, *, plain: bool = False) -> None:
-        self.plan, self.learned = plan, plan.learned
+    def __init__(self, plan: MemoryPlan, y0: torch.Tensor, *, plain: bool, keep: Keep) -> None:
+        self.plan, self.learned, self.keep = plan, plan.learned, keep
         self.factors: Any = plan.factor_numbers
         if self.factors is None or (plain and carries_derivative(plan.factors)):
             factors = plan.factors.to(y0.device, wide(y0.dtype))
@@ -179,7 +237,7 @@ class Tape:
                 "compiled autograd must be on for the forward pass too, got a backward pass alone; compile the forward "
                 "pass with torch.compile, or enable compiled autograd around both"
             )
-        self.passes[task] = BackwardPass(self.plan, top, cotangent)
+        self.passes[task] = BackwardPass(self.plan, top, cotangent, self.keep)
         when_backward_ends(partial(self.passes.pop, task, None))
         return self.passes[task]
 
@@ -190,11 +248,11 @@ class BackwardPass:
     In plain operations for second derivatives and for many cotangents at once; else in the buffers of a history sum.
     """
 
-    def __init__(self, plan: MemoryPlan, top: int, cotangent: torch.Tensor) -> None:
+    def __init__(self, plan: MemoryPlan, top: int, cotangent: torch.Tensor, keep: Keep) -> None:
         plain = torch.is_grad_enabled() or is_batch_of_cotangents(cotangent)
         self._plan, self._plain, self.top = plan, plain, top
         self.factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else plan.scales(cotangent)
-        self.sum = plan.plain_sum(cotangent, top) if plain else plan.history_sum(cotangent, top)
+        self.sum = plan.plain_sum(cotangent, top) if plain else plan.history_sum(cotangent, top, keep=keep)
         # Y_{j−1}, Q_j and f_{j−1} by layer, from the latest one down, which the gradients of the weights need.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
         self._gradients: tuple[torch.Tensor, ...] = ()

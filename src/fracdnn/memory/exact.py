@@ -1,11 +1,12 @@
-"""The history sum, blocked: a matrix product per block of rows, so that the history is read a few times, not N times.
+"""The history sum in blocks: a matrix product per block of rows, so that the history is read a few times, not N times.
 
 Rows are cut into nested blocks (64, inside them 16, 4 and single rows). When a block begins, the sum over all older
-states of the enclosing block is brought in for all its rows by one matrix product. Every pair of a row and an older
-state is met on exactly one level.
+states of the enclosing block is added to all its rows by one matrix product. Every pair of a row and an older state is
+met on exactly one level.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +14,10 @@ import torch
 
 from fracdnn.memory.sums import HistorySum, memory_format, rows_as_states
 
-# Below this many bytes of history it stays in cache and one product per row is fastest.
+# A smaller history, in bytes, stays in the processor's cache: there one product per row is fastest.
 _SMALL_HISTORY = 2**20
+# Rows of a block that is released as a whole once its steps have been recomputed.
+_RELEASED_ROWS = 16
 
 
 class BlockedSum(HistorySum):
@@ -28,7 +31,7 @@ class BlockedSum(HistorySum):
         self._slots: tuple[torch.Tensor, ...] = ()
 
     def _open_block(self, n: int) -> None:
-        """A buffer for x_n, x_{n+1}, …"""
+        """Make a buffer for x_n, x_{n+1}, …"""
         self._before = self._states
         self._states = buffer(self._like, min(self._capacity, self.n_rows + 1 - n), self._size)
         self._slots = self._as_states(self._states).unbind(0)
@@ -44,13 +47,13 @@ class BufferedSum(BlockedSum):
 
     @abstractmethod
     def _row(self, n: int) -> torch.Tensor:
-        """Row n in the place of x_n, as a new alias."""
+        """Return row n in the place of x_n, as a new alias."""
 
     def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
         if change.layout is not torch.strided:  # torch would add a sparse one at another place of the buffer
             change = change.to_dense()
         row = self._row(n)
-        if n == self.n_rows:  # apart, so that it does not keep the buffers alive
+        if n == self.n_rows:  # a tensor of its own, so that the result does not keep the buffers alive
             return (row + factor * change).to(row.dtype)
         if isinstance(factor, float):
             return row.add_(change, alpha=factor)
@@ -80,63 +83,97 @@ class ExactWeights:
         return [row[:, :n] for n, row in enumerate(self.matrix.split(1), 1)]
 
 
-class ExactSum(BufferedSum):
-    """Row n of a lower triangular matrix [N, N] (its row n−1) over one buffer for all states.
+@dataclass(frozen=True)
+class Keep:
+    """How an exact sum keeps its states.
 
-    All states are needed for every row: a position is the history itself.
+    `released`: in separate blocks, each of which is released when nothing else refers to it, so that multipliers can
+    take the place of states in the backward pass. `dtype`: finished blocks are converted to it, where it is not None.
     """
 
-    def __init__(self, weights: ExactWeights, state: torch.Tensor) -> None:
-        n_rows = len(weights.matrix)
-        super().__init__(state, n_rows, n_rows + 1)
-        self._weights = weights
-        is_small = n_rows * state.numel() * state.element_size() <= _SMALL_HISTORY
-        self._levels = () if is_small else (64, 16, 4)
+    released: bool = False
+    dtype: torch.dtype | None = None
 
-    def position(self, n: int) -> tuple[torch.Tensor, ...]:
-        return (self._as_states(fresh_alias(self._states)),)
+
+class Block:
+    """States of one block: a buffer while it is filled, later perhaps a copy in a dtype of fewer bits."""
+
+    def __init__(self, begin: int, rows: torch.Tensor) -> None:
+        self.begin, self.rows = begin, rows
+
+
+class ExactSum(BufferedSum):
+    """Row n of a lower triangular matrix [N, N] (its row n−1) over blocks that hold all states, mostly a single one."""
+
+    keeps_all_states = True
+
+    def __init__(self, weights: ExactWeights, state: torch.Tensor, keep: Keep) -> None:
+        n_rows = len(weights.matrix)
+        super().__init__(state, n_rows, _RELEASED_ROWS if keep.released else n_rows + 1)
+        self._weights, self._dtype = weights, keep.dtype
+        is_small = n_rows * state.numel() * state.element_size() <= _SMALL_HISTORY
+        self._levels = () if is_small else (4,) if keep.released else (64, 16, 4)
+        self._blocks: list[Block] = []
 
     def first(self, state: torch.Tensor) -> torch.Tensor:
         self._open_block(0)
         return fresh_alias(self._slots[0]).copy_(state)
 
-    def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:
-        """Later states may be missing in the history, where a pass was broken off."""
-        self._open_block(0)
-        start, states, (history,) = 0, self._as_states(self._states), position
-        for size in (*self._levels, 1):
-            begin = n - n % size
-            states[start:begin].copy_(history[start:begin])
-            if start < begin < n:  # all of a block that began before, by the same product, to the same bits
-                self._pull(begin, size, start)
-            start = begin
-
     def stored(self, n: int, state: torch.Tensor) -> torch.Tensor:
-        return self._slots[n]
+        in_block = n >= self._blocks[-1].begin
+        return self._slots[n % self._capacity] if in_block else state
+
+    def reader(self, n: int) -> Callable[[], torch.Tensor]:
+        block, as_states, dtype = self._blocks[-1], self._as_states, self._like.dtype
+        row = n - block.begin
+        return lambda: as_states(block.rows[row : row + 1].to(dtype))[0]
+
+    def _open_block(self, n: int) -> None:
+        if self._dtype is not None and n:
+            self._blocks[-1].rows = self._states.to(self._dtype)
+        super()._open_block(n)
+        self._before = self._like  # `_blocks` has it
+        self._blocks.append(Block(n, self._states))
+        for block in self._blocks[:-1]:
+            weights = self._weights.matrix[
+                n - 1 : n - 1 + len(self._states), block.begin : block.begin + self._capacity
+            ]
+            states = block.rows.to(self._like.dtype)
+            if block.begin == 0:
+                torch.mm(weights, states, out=self._states)
+            else:
+                self._states.addmm_(weights, states)
 
     def _row(self, n: int) -> torch.Tensor:
-        start = 0  # older states have been brought in
+        begin = n - n % self._capacity
+        if n == begin:
+            self._open_block(n)
+        start = begin  # older states have been added
         for size in self._levels:
             if start < n and n % size == 0:
                 self._pull(n, size, start)
             start = n - n % size
+        weights = self._weights.rows[n - 1]
         if start == 0:
-            torch.mm(self._weights.rows[n - 1], self._states[:n], out=self._rows[n])
+            torch.mm(weights, self._states[:n], out=self._rows[n])
         elif start < n:
-            self._rows[n].addmm_(self._weights.rows[n - 1][:, start:], self._states[start:n])
-        return self._slots[n].data  # a fresh alias, without a call
+            self._rows[n - begin].addmm_(weights[:, start:], self._states[start - begin : n - begin])
+        return self._slots[n - begin].data  # a fresh alias, without a call
 
     def _pull(self, n: int, size: int, start: int) -> None:
-        """Bring states start … n−1 into rows n … n + size − 1, as many as there are: untouched if start is 0."""
-        weights, rows = self._weights.matrix[n - 1 : n - 1 + size, start:n], self._states[n : n + size]
+        """Add states start … n−1 to rows n … n + size − 1, as many as there are; overwrite these if start is 0."""
+        begin = n - n % self._capacity
+        weights = self._weights.matrix[n - 1 : n - 1 + size, start:n]
+        rows = self._states[n - begin : n - begin + size]
+        states = self._states[start - begin : n - begin]
         if start == 0:
-            torch.mm(weights, self._states[:n], out=rows)
+            torch.mm(weights[: len(rows)], states, out=rows)
         else:
-            rows.addmm_(weights, self._states[start:n])
+            rows.addmm_(weights[: len(rows)], states)
 
 
 def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as a new tensor with its own version counter.
+    """Return the same memory as a new tensor with its own version counter.
 
     Autograd then does not mistake the filling of later rows of a buffer for a change of this one. Each caller gets an
     alias of its own: a node of the graph takes hold of the tensor it returns, and the sum must not hold on to that.
@@ -145,7 +182,7 @@ def fresh_alias(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def buffer(like: torch.Tensor, *size: int) -> torch.Tensor:
-    """Uninitialized memory that counts how often it is written into, which tensors made in inference mode do not."""
+    """Return uninitialized memory that counts how often it is written into, also in inference mode."""
     if not torch.is_inference_mode_enabled():
         return like.new_empty(size)
     with torch.inference_mode(False):

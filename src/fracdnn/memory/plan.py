@@ -12,15 +12,17 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import pad
 
-from fracdnn.caputo import memory_matrix, memory_weights_of_steps, memory_weights_on_grid
+from fracdnn.caputo import memory_matrix, memory_weights_of_steps
 from fracdnn.caputo.weights import quick_memory_matrix, step_factor
 from fracdnn.memory.choose_sum import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
-from fracdnn.memory.exact import ExactSum, ExactWeights
+from fracdnn.memory.exact import ExactSum, ExactWeights, Keep
 from fracdnn.memory.sums import FunctionalSum, HistorySum, MemorylessSum, PairwiseSum, WideSum, as_rows, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
 from fracdnn.tracing import carries_derivative, outside_of_modes, values_are_unknown
 
+# States of an exact sum stay in one buffer unless a chain says otherwise.
+_KEPT_WHOLE = Keep()
 # Batches of other sizes keep other things: not without end.
 _KEPT = 64
 # Of two states each, for products: what stays in a cache.
@@ -47,7 +49,7 @@ class MemoryPlan(ABC):
         self._kept: dict[tuple[Any, ...], Any] = {}
 
     @abstractmethod
-    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+    def history_sum(self, state: torch.Tensor, top: int | None = None, *, keep: Keep = _KEPT_WHOLE) -> HistorySum:
         """The sum over Y_0, Y_1, …, for states like this one; with `top`, the adjoint one over Q_top, Q_{top−1}, …"""
 
     @abstractmethod
@@ -116,10 +118,11 @@ class MemorylessPlan(MemoryPlan):
         super().__init__(factors)
         self._skip = skip
 
-    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+    def history_sum(self, state: torch.Tensor, top: int | None = None, *, keep: Keep = _KEPT_WHOLE) -> HistorySum:
         return MemorylessSum(skip=self._skip)
 
-    plain_sum = history_sum
+    def plain_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+        return self.history_sum(state)
 
     def matrix(self) -> torch.Tensor:
         return torch.eye(self.n_layers, dtype=torch.float64, device=self.factors.device) * self._skip
@@ -135,18 +138,16 @@ class ExactPlan(MemoryPlan):
         super().__init__(factors, matrix)
         self._matrix = matrix
 
-    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
-        return _widened(state, lambda wide: ExactSum(self.weights(wide, top), wide))
+    def history_sum(self, state: torch.Tensor, top: int | None = None, *, keep: Keep = _KEPT_WHOLE) -> HistorySum:
+        return _widened(state, lambda wide: ExactSum(self.weights(wide, top), wide, keep))
 
     def matrix(self) -> torch.Tensor:
         return self._matrix
 
     def _gradients(self, states: Rows, adjoints: Rows, begin: int, position: Rows) -> tuple[torch.Tensor, ...]:
         earlier, later = as_rows(states), as_rows(adjoints[::-1])  # as they lie in the memory of their sums
-        if position:  # which has the states before the segment, and may lack its own
-            earlier = torch.cat([position[0][: begin - 1].flatten(1), earlier])
-        rows, after = (later @ earlier.T).flip(0).tril(begin - 1), self.n_layers + 1 - begin - len(later)
-        return (pad(rows, (0, after, begin - 1, after)),)
+        rows, after = (later @ earlier.T).flip(0).tril(), self.n_layers - len(later)
+        return (pad(rows, (0, after, 0, after)),)
 
     def weights(self, like: torch.Tensor, top: int | None = None) -> ExactWeights:
         """Constants in the dtype and on the device of a state; with `top`, row n, column k is H_{top−k, top−n}."""
@@ -166,7 +167,7 @@ class MembersPlan(ExactPlan):
     With an order for each network the matrix is [N, N, n_networks, 1, 1], the factors [N, n_networks, 1, 1].
     """
 
-    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+    def history_sum(self, state: torch.Tensor, top: int | None = None, *, keep: Keep = _KEPT_WHOLE) -> HistorySum:
         def rows() -> list[Sequence[Any]]:
             matrix = self._matrix if top is None else _transposed(self._matrix)
             return matrix.tolist() if matrix.dim() == 2 else [row.unbind() for row in matrix.to(state).unbind()]
@@ -191,7 +192,7 @@ class CompressedPlan(MemoryPlan):
         super().__init__(factors, weights.own, weights.previous, weights.far, weights.oldest)
         self._weights, self._order, self._sums = weights, order, sums
 
-    def history_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
+    def history_sum(self, state: torch.Tensor, top: int | None = None, *, keep: Keep = _KEPT_WHOLE) -> HistorySum:
         weights = self._cast_weights(state)
         rows: Any = {"n_rows": top or self.n_layers, "transposed": top is not None}
         if choose_triton(self._sums, state, self._weights.block):
@@ -255,6 +256,21 @@ def steps_plan(order: torch.Tensor, steps: torch.Tensor) -> MemoryPlan:
     return ExactPlan(step_factor(order, steps), memory_weights_of_steps(order, steps))
 
 
-def grid_plan(order: torch.Tensor, t: torch.Tensor) -> MemoryPlan:
-    """A plan for any increasing times; always exact."""
-    return ExactPlan(step_factor(order, t.diff()), memory_weights_on_grid(order, t))
+def general_weights(matrix: torch.Tensor, factors: torch.Tensor) -> MemoryPlan:
+    """Return the weights of a chain from any lower triangular matrix H [N, N] and factors c [N], float64.
+
+    Row j−1 of H holds the weights of Y_0 … Y_{j−1} in Y_j. Gradients flow into both.
+    """
+    return ExactPlan(factors, matrix)
+
+
+def slope_weights(slopes: torch.Tensor) -> MemoryPlan:
+    """Return the weights of a chain whose states are Y_j = Y_0 + Σ_{k≤j} W_jk f_{k−1}(Y_{k−1}), from W [N, N], float64.
+
+    W is lower triangular without zeros on its diagonal. Solving for the slopes gives c = diag W and, for Y_1 … Y_N,
+    H = I − diag(c) W⁻¹; Y_0 has what is missing from 1 in the sum of a row.
+    """
+    factors, identity = slopes.diagonal(), torch.eye(len(slopes), dtype=slopes.dtype, device=slopes.device)
+    inverse = torch.linalg.solve_triangular(slopes, identity, upper=False)
+    inner = (identity - factors.unsqueeze(1) * inverse).tril(-1)
+    return ExactPlan(factors, torch.cat([1.0 - inner.sum(1, keepdim=True), inner[:, :-1]], dim=1))

@@ -1,7 +1,7 @@
 """What every implementation of the history sum offers, so that a chain of layers can use any of them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +44,13 @@ class HistorySum(ABC):
         """Take x_n; returns row n + 1, and scale · x_n in a dtype: tensors of their own."""
         product = state * scale
         return self.follow(n, state), product if product.dtype is dtype else product.to(dtype)
+
+    # Whether all states are kept, so that a step can be computed again at its state, by `reader`.
+    keeps_all_states: bool = False
+
+    def reader(self, n: int) -> Callable[[], torch.Tensor]:
+        """Return a function that reads the latest state x_n later; it keeps the block of the state, nothing else."""
+        raise NotImplementedError
 
     def position(self, n: int) -> tuple[torch.Tensor, ...]:
         """What row n and later ones need of the states before the last; nobody writes into it."""
@@ -166,7 +173,8 @@ class WideSum(HistorySum):
     def __init__(self, inner: HistorySum, dtype: torch.dtype) -> None:
         self._inner, self._dtype = inner, dtype
         self.block, self.states_of_a_position = inner.block, inner.states_of_a_position
-        self.position = inner.position  # type: ignore[method-assign]
+        self.keeps_all_states = inner.keeps_all_states
+        self.position, self.reader = inner.position, inner.reader  # type: ignore[method-assign]
         self._lost: float | torch.Tensor = 0.0
 
     def resume(self, n: int, state: torch.Tensor, *position: torch.Tensor) -> None:

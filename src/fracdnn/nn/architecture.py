@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from fracdnn.memory import MemoryPlan, propagate
+from fracdnn.memory import MemoryPlan, run_chain
 from fracdnn.nn.operators import activate, affine, stencil_map
 
 
@@ -63,7 +63,7 @@ class Architecture:
         """Y_N, or Y_0 … Y_N stacked."""
         layers, y0 = weights.layers(), self.project_input(x, weights)
         name = "layer {}".format
-        return propagate(plan, lambda j, y: self.layer(y, *layers[j]), y0, trajectory=trajectory, name=name)
+        return run_chain(plan, lambda j, y: self.layer(y, *layers[j]), y0, trajectory=trajectory, name=name)
 
     def layer(self, y: torch.Tensor, operator: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
         """σ(K y + b)."""

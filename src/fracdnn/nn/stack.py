@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import functional_call
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
-from fracdnn.memory import propagate
+from fracdnn.memory import run_chain
 from fracdnn.nn.memory import HasMemory, Memory, separate_copy
 from fracdnn.nn.signature import reset_modules, takes_options_of
 from fracdnn.tracing import Watch, has_module_hooks, versions
@@ -130,7 +130,7 @@ class FractionalStack(HasMemory):
             return change if plain else self._refuse(j, y, change)
 
         plan = self.memory.plan(x, len(layers), watch=watch)
-        run = partial(propagate, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
+        run = partial(run_chain, trajectory=trajectory, checkpoint=self.checkpoint, name=self._name)
         return run(plan, step, x, transformed=watch.transformed)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
