@@ -7,7 +7,7 @@ from torch import nn
 
 from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.ways import definition, distance, double_loop, residual
-from fracdnn.memory import choose_compression
+from fracdnn.memory.choose_sum import choose_compression
 from fracdnn.nn import FractionalStack
 
 ORDER, STEP_SIZE = 0.5, 0.2

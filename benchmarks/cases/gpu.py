@@ -14,7 +14,7 @@ from torch import nn
 
 from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.ways import definition, distance, residual
-from fracdnn.memory import equal_steps_plan, triton_sum
+from fracdnn.memory import equal_steps_weights, triton_sum
 from fracdnn.nn import FractionalStack
 
 ORDER, STEP_SIZE, TOLERANCE = 0.5, 0.2, 1e-6
@@ -49,7 +49,7 @@ class StackOf(FractionalStack):
             "block": triton_sum.BLOCK if sums == "triton" else BLOCK,
             "sums": sums,
         }
-        plan = equal_steps_plan(order, step_size, len(layers), compress_tol=TOLERANCE, **told)
+        plan = equal_steps_weights(order, step_size, len(layers), compress_tol=TOLERANCE, **told)
         self.memory.plan = lambda *state, **options: plan  # type: ignore[method-assign]
 
 

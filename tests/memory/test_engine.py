@@ -14,21 +14,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fracdnn.caputo import l1_step_factor, memory_matrix, memory_weights_on_grid
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory import (
-    MemorylessPlan,
     chain,
-    choose_block,
-    choose_compression,
     choose_sum,
-    default_compress_tol,
-    equal_steps_plan,
+    equal_steps_weights,
     exact,
     general_weights,
     reference,
     run_chain,
     triton_sum,
 )
+from fracdnn.memory.choose_sum import choose_block, choose_compression
 from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.exact import ExactSum
+from fracdnn.memory.plan import MemorylessPlan, default_compress_tol
 from fracdnn.memory.recomputation import segments
 from fracdnn.memory.sums import PairwiseSum
 from fracdnn.tracing import versions
@@ -50,7 +48,7 @@ BLOCK = 8
 def made_plan(sum_, order, step_size, n_layers, *, compress_tol=1e-10, block=BLOCK, dtype=torch.float64):
     """A plan that runs on the sum of this name, and no other."""
     options, kind = SUMS[sum_]
-    plan = equal_steps_plan(order, step_size, n_layers, compress_tol=compress_tol, block=block, **options)
+    plan = equal_steps_weights(order, step_size, n_layers, compress_tol=compress_tol, block=block, **options)
     state = torch.zeros(2, 3, dtype=dtype)
     assert type(plan.history_sum(state)) is kind
     assert type(plan.history_sum(state, n_layers)) is kind
@@ -633,7 +631,7 @@ def test_a_plan_keeps_no_more_than_so_many_constants():
 @pytest.mark.parametrize("block", [8, 32])
 def test_a_triton_sum_that_cannot_serve_is_refused(block):
     order, step = torch.tensor(0.5, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)
-    plan = equal_steps_plan(order, step, 70, compress=True, compress_tol=1e-6, block=block, sums="triton")
+    plan = equal_steps_weights(order, step, 70, compress=True, compress_tol=1e-6, block=block, sums="triton")
     message = rf"sums must be 'torch' or 'auto' for torch.float32 on meta in blocks of {block} here, got 'triton'"
     with pytest.raises(InvalidArgumentError, match=message):
         plan.history_sum(torch.zeros(3, device="meta"))

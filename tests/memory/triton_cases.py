@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from fracdnn.caputo import l1_step_factor, memory_matrix
-from fracdnn.memory import default_compress_tol, equal_steps_plan, reference, run_chain
+from fracdnn.memory import equal_steps_weights, reference, run_chain
 from fracdnn.memory.compressed import CompressedSum
+from fracdnn.memory.plan import default_compress_tol
 from fracdnn.memory.sums import WideSum
 from fracdnn.memory.triton_sum import TritonCompressedSum
 from fracdnn.nn import FractionalStack
@@ -38,7 +39,7 @@ def number(value):
 def made_plan(order, n_layers, dtype, sums="triton", step_size=None):
     step_size = number(0.2) if step_size is None else step_size
     tolerance = default_compress_tol(dtype)
-    return equal_steps_plan(order, step_size, n_layers, compress=True, compress_tol=tolerance, block=8, sums=sums)
+    return equal_steps_weights(order, step_size, n_layers, compress=True, compress_tol=tolerance, block=8, sums=sums)
 
 
 def both_sums(order, n_rows, state, *, transposed):

@@ -211,8 +211,8 @@ def most_alive(n_layers, **options):
     [
         ({"order": 1.0}, 10),
         ({"order": 1.0, "learn_steps": True}, 10),
-        ({"compress": False}, 10),
-        ({"compress": False, "learn_order": True}, 10),
+        ({"compress": False}, 2),
+        ({"compress": False, "learn_order": True}, 2),
         ({"compress": True}, 48),
         ({"compress": True, "learn_order": True}, 56),  # a few more exponentials
     ],

@@ -6,27 +6,6 @@ adjoint as its backward pass, in segments (`recomputation`) where they are compu
 """
 
 from fracdnn.memory.chain import run_chain
-from fracdnn.memory.choose_sum import choose_block, choose_compression, choose_triton
-from fracdnn.memory.plan import (
-    ExactPlan,
-    MemorylessPlan,
-    MemoryPlan,
-    default_compress_tol,
-    equal_steps_plan,
-    general_weights,
-    steps_plan,
-)
+from fracdnn.memory.plan import equal_steps_weights, general_weights
 
-__all__ = [
-    "ExactPlan",
-    "MemoryPlan",
-    "MemorylessPlan",
-    "choose_block",
-    "choose_compression",
-    "choose_triton",
-    "default_compress_tol",
-    "equal_steps_plan",
-    "general_weights",
-    "run_chain",
-    "steps_plan",
-]
+__all__ = ["equal_steps_weights", "general_weights", "run_chain"]

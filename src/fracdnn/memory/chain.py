@@ -10,10 +10,10 @@ node of Y_{j+1}, which has Y_j as an input. So the cotangent of a state is whole
 `retain_grad`. The sum is a causal sum again, in reversed order and with the transposed weights: the same code. The
 graph has one node per layer, and what is held between the passes is one state per layer beside what the layers save.
 
-With `checkpoint`, steps are computed again in the backward pass. Where a sum keeps all states (exact weights), each step
-is computed again by itself, at its stored state, and blocks of multipliers take the place of blocks of states. Where it
-does not (compressed weights, order 1), the steps run in segments, and the positions are held in which the segments
-found the history, so that memory is like √N instead of N.
+With `checkpoint`, steps are computed again in the backward pass. Where a sum keeps all states (exact weights), each
+step is computed again by itself, at its stored state, and blocks of multipliers take the place of blocks of states.
+Where it does not (compressed weights, order 1), the steps run in segments, and the positions are held in which the
+segments found the history, so that memory is like √N instead of N.
 """
 
 import math
@@ -76,9 +76,9 @@ def run_chain(
     absolute rows of H sum to less than 3.
 
     `checkpoint` computes steps again in the backward pass, with the same random numbers; see the module. `store` is a
-    dtype of 16 bits for finished blocks of 16 states and of 16 multipliers, with `checkpoint` and exact weights: sums and
-    the current block stay as they are. Where operations have to be plain ones (`transformed`, if the caller knows it
-    already) neither has an effect.
+    dtype of 16 bits for finished blocks of 16 states and of 16 multipliers, with `checkpoint` and exact weights: sums
+    and the current block stay as they are. Where operations have to be plain ones (`transformed`, if the caller knows
+    it already) neither has an effect.
     """
     transformed = being_transformed() if transformed is None else transformed
     plain = transformed or isinstance(weights, MemorylessPlan)  # autograd sees all there is
@@ -138,13 +138,15 @@ class _Walk:
                 change = step(j - 1, y.clone())
             else:
                 version = -1 if y.is_inference() else y._version
-                change = self._recomputed(j - 1, y, history.reader(j - 1)) if stepwise else step(j - 1, y)
+                change = self._recomputed(j, y, history) if stepwise else step(j - 1, y)
                 if version >= 0 and y._version != version:
                     raise StateChangedError(
                         f"{self.name(j - 1)} must not change the state it is given, but it wrote into it; "
                         f"later layers remember that state: use an operation that is not in place"
                     )
-            if self.recording:
+            if stepwise:
+                y = change
+            elif self.recording:
                 y = _apply_step(tape, history, j, y, change, *position)
                 position = ()
             else:
@@ -158,20 +160,22 @@ class _Walk:
                 states.append(y)
         return y, states
 
-    def _recomputed(self, j: int, y: torch.Tensor, read: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Return f_j(Y_j), which the backward pass computes again at the stored state."""
-        given, like = [y], y.new_empty(0)
-        end = _StepEnd(self.name(j), exact=self.tape.keep.dtype is None)
+    def _recomputed(self, j: int, y: torch.Tensor, history: HistorySum) -> torch.Tensor:
+        """Return Y_j; the backward pass computes f_{j−1} again at the stored Y_{j−1}."""
+        given, tape, read = [(y, history)], self.tape, history.reader(j - 1)
+        end = _StepEnd(self.name(j - 1), exact=tape.keep.dtype is None)
         requires_grad, dtype = y.requires_grad, y.dtype
 
         def call(_: torch.Tensor) -> torch.Tensor:
-            # The first call takes the state itself, which then is released.
-            state = given.pop() if given else read().to(dtype).requires_grad_(requires_grad)
-            change = self.step(j, state)
+            if given:  # the first call, which releases both when it is done
+                state, sums = given.pop()
+            else:
+                state, sums = read().to(dtype).requires_grad_(requires_grad), None
+            change = self.step(j - 1, state)
             end.check(state, change)
-            return change
+            return _apply_step(tape, sums, j, state, change)
 
-        return recomputed(call, like, use_reentrant=False)  # the argument says whose random numbers to draw again
+        return recomputed(call, y.new_empty(0), use_reentrant=False)  # the argument tells the device of random numbers
 
     def in_segments(self, history: HistorySum, y: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Do the same in segments that are computed again in the backward pass."""
@@ -253,24 +257,29 @@ class BackwardPass:
         self._plan, self._plain, self.top = plan, plain, top
         self.factors = plan.factors.to(cotangent.device, wide(cotangent.dtype)) if plain else plan.scales(cotangent)
         self.sum = plan.plain_sum(cotangent, top) if plain else plan.history_sum(cotangent, top, keep=keep)
-        # Y_{j−1}, Q_j and f_{j−1} by layer, from the latest one down, which the gradients of the weights need.
+        # Y_{j−1}, Q_j and f_{j−1} by layer, from the latest one down, which the gradients of the weights need; or
+        # Q_j · f_{j−1} in place of f_{j−1}, where it was computed again and should be released.
         self._recorded: dict[int, tuple[torch.Tensor, ...]] = {}
+        self._multiplied = keep.released and plan.learned
         self._gradients: tuple[torch.Tensor, ...] = ()
 
     def record(self, j: int, adjoint: torch.Tensor, saved: Sequence[torch.Tensor]) -> None:
-        """Y_{j−1} and f_{j−1} are saved where weights are learned, and where a segment begins, its position."""
+        """Take Q_j and what was saved: Y_{j−1} and f_{j−1}, and where a segment begins, its position."""
         previous, change, *position = saved
         if not torch.is_grad_enabled():  # else second derivatives need the graph
             previous, change = previous.data, change.data
+        if self._multiplied:
+            change = (adjoint.to(wide(adjoint.dtype)) * change).sum()
         self._recorded[j] = (previous, adjoint, change)
         if position and not self._plain:  # else second derivatives need all states with their graph
             self.weight_gradients(position)
 
     def weight_gradients(self, position: Sequence[torch.Tensor] = ()) -> tuple[torch.Tensor, ...]:
-        """Gradients for `plan.weight_tensors` so far; layers beyond the top had no part in the loss."""
+        """Return the gradients of `plan.weight_tensors` so far; layers beyond the top had no part in the loss."""
         if self._recorded:
             states, adjoints, changes = zip(*reversed(self._recorded.values()), strict=True)
-            more = self._plan.learned_gradients(states, adjoints, changes, min(self._recorded), position)
+            begin, products = min(self._recorded), torch.stack(changes) if self._multiplied else None
+            more = self._plan.learned_gradients(states, adjoints, changes, begin, position, products=products)
             self._recorded = {}
             self._gradients = tuple(map(torch.add, self._gradients, more)) if self._gradients else more
         return self._gradients
@@ -302,7 +311,7 @@ class _Step(torch.autograd.Function):
     def forward(
         ctx: Any,
         tape: Tape,
-        history: HistorySum,
+        history: HistorySum | None,
         j: int,
         previous: torch.Tensor,
         change: torch.Tensor,
@@ -311,6 +320,8 @@ class _Step(torch.autograd.Function):
         ctx.tape, ctx.j, ctx.dtype, ctx.no_gradients = tape, j, change.dtype, [None] * len(position)
         if tape.learned:
             ctx.save_for_backward(previous, change, *position)
+        if history is None:  # computed again, for what is saved; the state exists
+            return torch.empty_like(previous)
         return history.advance(j, change, tape.factors[j - 1])
 
     @staticmethod

@@ -109,10 +109,11 @@ class ExactSum(BufferedSum):
 
     def __init__(self, weights: ExactWeights, state: torch.Tensor, keep: Keep) -> None:
         n_rows = len(weights.matrix)
-        super().__init__(state, n_rows, _RELEASED_ROWS if keep.released else n_rows + 1)
-        self._weights, self._dtype = weights, keep.dtype
         is_small = n_rows * state.numel() * state.element_size() <= _SMALL_HISTORY
-        self._levels = () if is_small else (4,) if keep.released else (64, 16, 4)
+        in_blocks = keep.dtype is not None or (keep.released and not is_small)
+        super().__init__(state, n_rows, _RELEASED_ROWS if in_blocks else n_rows + 1)
+        self._weights, self._dtype = weights, keep.dtype
+        self._levels = (4,) if in_blocks else () if is_small else (64, 16, 4)
         self._blocks: list[Block] = []
 
     def first(self, state: torch.Tensor) -> torch.Tensor:

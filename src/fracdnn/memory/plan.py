@@ -73,15 +73,24 @@ class MemoryPlan(ABC):
         return torch.cat([(as_rows(some) * as_rows(others)).sum(1) for some, others in parts])
 
     def learned_gradients(
-        self, states: Rows, adjoints: Rows, changes: Rows, begin: int = 1, position: Rows = ()
+        self,
+        states: Rows,
+        adjoints: Rows,
+        changes: Rows,
+        begin: int = 1,
+        position: Rows = (),
+        *,
+        products: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, ...]:
-        """Gradients for `weight_tensors` from Y_{begin−1}, …, Q_begin, … and f_{begin−1}, …: what these rows give.
+        """Return gradients of `weight_tensors` from Y_{begin−1}, …, Q_begin, … and f_{begin−1}, …: what these rows add.
 
-        Rows that begin later than with the first need the position of the forward sum there.
+        Rows that begin later than with the first need the position of the forward sum there. `products` are Q_j ·
+        f_{j−1}, if the caller has them.
         """
         kind = adjoints[0].device.type
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-            factors = pad(self._products(adjoints, changes), (begin - 1, self.n_layers + 1 - begin - len(adjoints)))
+            products = self._products(adjoints, changes) if products is None else products
+            factors = pad(products, (begin - 1, self.n_layers + 1 - begin - len(adjoints)))
             found = (*self._gradients(states, adjoints, begin, position), factors)
             return tuple(gradient.to(torch.float64) for gradient in found)
 
@@ -232,17 +241,21 @@ def default_compress_tol(dtype: torch.dtype) -> float:
     return 1e-10 if dtype == torch.float64 else 1e-6
 
 
-def equal_steps_plan(
+def equal_steps_weights(
     order: torch.Tensor,
     step_size: torch.Tensor,
     n_layers: int,
     *,
-    compress: bool,
-    compress_tol: float,
-    block: int,
+    compress: bool = False,
+    compress_tol: float = 1e-10,
+    block: int = 8,
     sums: str = "auto",
 ) -> MemoryPlan:
-    """A plan for one step size and one order, or an order for each layer."""
+    """Return the L1 weights for one step size and one order, or an order for each layer: float64 tensors.
+
+    With `compress` (one order only), far weights are exponentials of relative error `compress_tol`, for blocks of
+    `block` rows.
+    """
     factors = step_factor(order, step_size).expand(n_layers).contiguous()  # a view would make torch.export.save warn
     if not compress:
         changes = order.requires_grad and not order.dim()
@@ -252,7 +265,7 @@ def equal_steps_plan(
 
 
 def steps_plan(order: torch.Tensor, steps: torch.Tensor) -> MemoryPlan:
-    """A plan for a step of each layer; always exact."""
+    """Return the L1 weights for a step of each layer."""
     return ExactPlan(step_factor(order, steps), memory_weights_of_steps(order, steps))
 
 

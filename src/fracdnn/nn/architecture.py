@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import linear
 
-from fracdnn.memory import MemoryPlan, run_chain
+from fracdnn.memory import run_chain
+from fracdnn.memory.plan import MemoryPlan
 from fracdnn.nn.operators import activate, affine, stencil_map
 
 

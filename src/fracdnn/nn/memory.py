@@ -10,15 +10,8 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory import (
-    MemorylessPlan,
-    MemoryPlan,
-    choose_block,
-    choose_compression,
-    default_compress_tol,
-    equal_steps_plan,
-    steps_plan,
-)
+from fracdnn.memory.choose_sum import choose_block, choose_compression
+from fracdnn.memory.plan import MemorylessPlan, MemoryPlan, default_compress_tol, equal_steps_weights, steps_plan
 from fracdnn.nn.learned import LearnedOrder, LearnedSteps
 from fracdnn.nn.signature import Device, DType, reset_modules
 from fracdnn.tracing import Watch, being_traced, outside_of_modes
@@ -198,7 +191,7 @@ class Memory(nn.Module):
         if steps.dim():
             return steps_plan(order, steps)
         kind: Any = {"compress_tol": self._compress_tol(state), "block": choose_block(state), "sums": sums}
-        return equal_steps_plan(order, steps, n_layers, compress=compress, **kind)
+        return equal_steps_weights(order, steps, n_layers, compress=compress, **kind)
 
     def is_the_same_in_a_graph(self, state: torch.Tensor, n_layers: int) -> bool:
         """Whether a CUDA graph sums as other passes do: exponentials of a learned order cannot be in one."""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.memory import MemorylessPlan, MemoryPlan
+from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.memory import HasMemory, Memory
 from fracdnn.nn.operators import (

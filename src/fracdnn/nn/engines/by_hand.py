@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fracdnn.memory import MemoryPlan
+from fracdnn.memory.plan import MemoryPlan
 from fracdnn.memory.sums import wide
 from fracdnn.nn.architecture import Architecture, Weights
 from fracdnn.nn.operators import ACTIVATIONS, SLOPES
