@@ -200,9 +200,9 @@ def files_with(word, folder, allowed):
     return [path.name for path in files if re.search(rf"\b{word}\b", path.read_text(encoding="utf-8"))]
 
 
-def test_the_processes_of_a_training_are_known_to_training_and_the_command_alone():
-    """Others call `fracdnn.training.together`, which asks by itself which processes there are."""
-    assert files_with("ranks", PACKAGE, ["training", "cli"]) == []
+def test_the_processes_of_a_training_are_known_to_what_trains_alone():
+    """Everything else reads, computes and writes as one process does."""
+    assert files_with("ranks", PACKAGE, ["training", "estimators", "cli"]) == []
 
 
 def test_a_word_in_a_room_that_should_not_know_it_would_be_found(tmp_path):

@@ -1,8 +1,8 @@
 """Ctrl-C at a moment of a command's own work.
 
-A moment is a number, the tick of a progress bar or the line in its place at which the signal comes, the name of a file
-that is written and about to be put in its place, or what several processes wait for; of these, the last one gets the
-signal, and only it. The signal is a real one and the process is a real one; only the moment is no matter of time.
+A moment is a number, the tick of a progress bar or the line in its place at which the signal comes, or the name of a
+file that is written and about to be put in its place. The signal is a real one and the process is a real one; only the
+moment is no matter of time.
 """
 
 import signal
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from fracdnn.training import together
 from fracdnn.training.progress import Log
 
 ticks = 0
@@ -37,17 +36,6 @@ def interrupt_at(moment):
 
         return into_place
 
-    def awaited(wait):
-        def waiting(what, collective):
-            nonlocal moment
-            if what == moment and together.rank() == together.count() - 1:
-                moment = None  # once: a second signal takes effect at once
-                signal.raise_signal(signal.SIGINT)
-            return wait(what, collective)
-
-        return waiting
-
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     Progress.update, Log._tell = counted(Progress.update), counted(Log._tell)
     Path.replace = watched(Path.replace)
-    together._wait = awaited(together._wait)

@@ -104,11 +104,10 @@ def test_a_run_can_be_resumed_without_having_asked_for_it(tmp_path):
     assert not (tmp_path / "run" / "model.ckpt").exists()
 
 
-@pytest.mark.parametrize("limit", [pytest.param("1TB", marks=pytest.mark.slow), "0"])
-def test_a_run_whose_time_is_over_can_be_resumed(limit, tmp_path):
+def test_a_run_whose_time_is_over_can_be_resumed(tmp_path):
     """To the same digits as one that had the time; without checkpoints, the command says that it cannot."""
     write_iris(tmp_path)
-    command = ["train", "iris.csv", "--target", "species", "--max-iter", "9", "--memory-limit", limit]
+    command = ["train", "iris.csv", "--target", "species", "--max-iter", "9"]
     done = run(*command, "--run", "run", "--max-time", "1e-6", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "training reached max_time=1e-06 s after " in done.stderr
@@ -130,15 +129,15 @@ def test_a_run_whose_time_is_over_can_be_resumed(limit, tmp_path):
 
 
 def test_members_that_are_trained_one_after_the_other_are_resumed(tmp_path):
-    """In the fifth of the second one's ten iterations; each has a checkpoint of its own."""
+    """In the fifth of the second one's ten iterations; one checkpoint holds both."""
     write_iris(tmp_path)
     command = ["train", "iris.csv", "--target", "species", "--solver", "lbfgs", "--n-members", "2", "--max-iter", "10"]
     command += ["--tol", "0", "--checkpoint-every", "2", "--n-iter-no-change", "40", "--json"]
     done = run(*command, "--run", "run", cwd=tmp_path, moment="15")
     assert done.returncode == 130, done.stderr
-    assert (tmp_path / "run" / "model.ckpt.2").exists()
+    assert (tmp_path / "run" / "model.ckpt").exists()
     done = run(*command, "--run", "run", "--resume", cwd=tmp_path)
-    assert "--resume continues after iteration 5 of member 2: run/model.ckpt.2" in done.stderr
+    assert "--resume continues after iteration 10: run/model.ckpt" in done.stderr
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "held-out.csv",
         "metrics.jsonl",

@@ -87,7 +87,7 @@ def test_the_short_help_of_train_has_what_people_use_and_fits_80_columns():
     options = re.findall(r"^  (?:-q, )?(--[a-z-]+)", text, flags=re.MULTILINE)
     assert options[:3] == ["--target", "--out", "--run"]
     assert len(options) == 12
-    assert "--memory-limit" not in options
+    assert "--outlier-limit" not in options
 
 
 @pytest.mark.parametrize(

@@ -32,15 +32,14 @@ def trained(place, *options):
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.parametrize("limit", ["1TB", pytest.param("0", marks=pytest.mark.slow)])
-def test_row_numbers_are_left_out_and_said_to_be(limit, place, tmp_path):
-    honest, told = trained(place, "--memory-limit", limit, "--run", tmp_path / "run")
+def test_row_numbers_are_left_out_and_said_to_be(place, tmp_path):
+    honest, told = trained(place, "--run", tmp_path / "run")
     why = "it numbers the rows, from 1 to 400; --keep 'n' uses it"
     assert re.search(rf"\n  n +left out .*{re.escape(why)}\n", told)
     assert "'order' holds a different whole number in each row; if that is an id, leave it out: --drop 'order'" in told
     assert honest["left_out"] == ["n"]
     assert honest["test"]["R2"] < 0.9
-    leaking, told = trained(place, "--memory-limit", limit, "--keep", "n", "--run", tmp_path / "kept")
+    leaking, told = trained(place, "--keep", "n", "--run", tmp_path / "kept")
     assert "left out" not in told
     assert leaking["test"]["R2"] > 0.97
     page, warned = tmp_path / "report.html", tmp_path / "warned.html"
@@ -59,12 +58,11 @@ def test_a_model_without_the_row_number_predicts_for_tables_without_it(place, tm
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("limit", ["1TB", "0"])
-def test_where_nothing_else_is_left(limit, tmp_path):
+def test_where_nothing_else_is_left(tmp_path):
     """Row numbers alone are what there is to learn from; ids by their name are not."""
     for name in ("x", "id"):
         pl.DataFrame({name: range(60), "y": np.sin(np.arange(60) / 9)}).write_csv(tmp_path / f"{name}.csv")
-    options = ["--target", "y", "--out", "m.fracdnn", "--memory-limit", limit, "--max-iter", "3"]
+    options = ["--target", "y", "--out", "m.fracdnn", "--max-iter", "3"]
     assert run("train", "x.csv", *options, cwd=tmp_path).returncode == 0
     done = run("train", "id.csv", *options, cwd=tmp_path)
     assert done.returncode == 1

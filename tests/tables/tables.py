@@ -1,12 +1,10 @@
-"""Tables in files and folders, to be read by pieces."""
+"""Tables in files and folders."""
 
 import gzip
 from datetime import date, timedelta
 
 import numpy as np
 import polars as pl
-
-from fracdnn.tables.streaming import read_piece
 
 
 def mixed(n=500, seed=0, classes=True):
@@ -56,9 +54,3 @@ def write_parts(table, folder, ending, n_parts):
     for number, (begin, end) in enumerate(zip(borders[:-1].astype(int), borders[1:].astype(int), strict=True)):
         write(table[begin:end], folder / f"part-{number:03d}.{ending}")
     return folder
-
-
-def chunks(stream):
-    """All rows of a stream in order, as frames of bounded size."""
-    for piece in stream.pieces:
-        yield from read_piece(piece)

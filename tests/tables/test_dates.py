@@ -9,18 +9,13 @@ import polars as pl
 import pytest
 
 from fracdnn.exceptions import TableError
-from fracdnn.tables import reading
 from fracdnn.tables.column import Categories, Dates
-from fracdnn.tables.dates import PARTS, parts_of, seconds_in
+from fracdnn.tables.dates import parts_of, seconds_in
 from fracdnn.tables.encoder import Encoder
-from fracdnn.tables.examination import examine
 from fracdnn.tables.frames import as_polars
-from fracdnn.tables.streaming import TableStream
 from fracdnn.tables.summary import ColumnSummary
 from fracdnn.tables.targets import target_values, task_of
 from tests.tables.learning import inputs_of, learned_from
-from tests.tables.tables import write
-from tests.tables.test_examination import assert_as_in_memory
 
 READ = {
     "2024-05-31": datetime(2024, 5, 31),
@@ -199,36 +194,3 @@ def test_dates_that_no_table_has(change):
     assert Encoder.from_state([GOOD]).feature_names == ["a (days)", "a (month)"]
     with pytest.raises(ValueError, match=r"invalid column 'a'|Invalid isoformat"):
         Encoder.from_state([GOOD | change])
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_stream_says_what_the_table_says(ending, tmp_path, monkeypatch):
-    """Days with gaps and strays, times with hours, of a zone where a file has types; months that do not vary."""
-    monkeypatch.setattr(reading, "PART_BYTES", 3000)
-    n = 400
-    rng = np.random.default_rng(0)
-    times = pl.Series([datetime(2024, 5, 1) + timedelta(minutes=int(k)) for k in rng.integers(0, 30_000, n)])
-    frame = pl.DataFrame(
-        {
-            "days": [None if k % 9 == 0 else str(date(2019, 3, 1) + timedelta(int(k * 7) % 800)) for k in range(n)],
-            "strays": ["unknown" if k % 50 == 49 else str(date(2020, 1, 1) + timedelta(k)) for k in range(n)],
-            "times": times if ending == "csv" else times.dt.replace_time_zone("America/New_York"),
-            "half": ["2024-05-31" if k % 2 else "x" for k in range(n)],
-            "y": rng.integers(0, 2, n),
-        }
-    )
-    found = assert_as_in_memory(write(frame, tmp_path / f"t.{ending}"), frame)
-    kinds = {column.name: getattr(column, "parts", ()) for column in found.encoding.columns}
-    assert kinds == {"days": PARTS[:3], "strays": PARTS[:3], "times": ("days", "weekday", "hour"), "half": ()}
-    notes = " ".join(found.summary.notes(found.every))
-    assert "warning: column 'strays': 8 cells that are no dates are taken as missing" in notes
-
-
-def test_a_stream_keeps_only_ends_and_sketches(tmp_path):
-    """More different moments than a summary holds: the median is one beside it."""
-    moments = pl.Series([datetime(2024, 1, 1) + timedelta(minutes=k) for k in range(20_000)])
-    frame = pl.DataFrame({"t": moments.shuffle(seed=0), "y": np.arange(20_000) % 2})
-    found = examine(TableStream.of(str(write(frame, tmp_path / "t.parquet")), piece_rows=3000), "y")
-    (column,) = found.encoding.columns
-    assert (column.first, column.parts) == ("2024-01-01", ("days", "weekday", "hour"))
-    assert column.median == pytest.approx(10_000 / 1440, rel=1e-2)

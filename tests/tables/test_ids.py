@@ -4,12 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fracdnn.tables import ids, reading, summaries
-from fracdnn.tables.examination import Division, examine
+from fracdnn.tables import ids, summaries
 from fracdnn.tables.ids import Numbering, is_named_id, left_out_ids
-from fracdnn.tables.reading import read_table
-from fracdnn.tables.streaming import TableStream
-from tests.tables.tables import write
 
 N = 300
 
@@ -63,28 +59,8 @@ def test_the_rule_in_memory():
     assert found["rownames"] == "it is an id, by its name and its different values; --keep 'rownames' uses it"
 
 
-@pytest.mark.parametrize("ending", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
-def test_the_rule_is_the_same_in_a_stream(ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "PART_BYTES", 8000)
-    path = write(table(), tmp_path / f"t.{ending}")
-    for division in (Division(), Division(test=0.4, seed=1)):
-        found = examine(TableStream.of(str(path), piece_rows=50), "y", division=division)
-        assert len(found.stream.pieces) > 5
-        assert [name for name in COLUMNS if name not in found.encoding.names] == expected()
-        kept = examine(TableStream.of(str(path), piece_rows=50), "y", keep=["rownames", "shuffled"], division=division)
-        assert [name for name in expected() if name in kept.encoding.names] == ["shuffled", "rownames"]
-    whole = read_table(str(path)).drop("y")
-    assert list(left_out_ids({name: Numbering.of(whole[name]) for name in whole.columns})) == expected()
-
-
-def test_rows_without_a_target_leave_no_gaps(tmp_path):
-    frame = pl.DataFrame({"nr": np.arange(N), "a": draw().random(N), "y": [None, 1.5, 2.5] * (N // 3)})
-    found = examine(TableStream.of(str(write(frame.rename({"nr": "n"}), tmp_path / "t.csv"))), "y")
-    assert found.encoding.names == ["a"]
-
-
 @pytest.mark.parametrize("n", [20_000, 120_000])
-def test_more_different_numbers_than_are_kept(n, tmp_path):
+def test_more_different_numbers_than_are_kept(n):
     """Merged in pieces, the number of different values is an estimate; its error is a few percent at most."""
     rng = draw(9)
     cells = {
@@ -92,14 +68,6 @@ def test_more_different_numbers_than_are_kept(n, tmp_path):
         "drawn": rng.integers(0, n, n),
         "key": rng.choice(10 * n, n, replace=False),
     }
-    found = examine(
-        TableStream.of(
-            str(write(pl.DataFrame({**cells, "y": rng.random(n)}), tmp_path / "t.parquet")), piece_rows=3000
-        ),
-        "y",
-    )
-    assert found.encoding.names == ["drawn"]
-    assert found.ids == []
     for values in cells.values():
         parts = [Numbering.of(pl.Series(part)) for part in np.array_split(values, 11)]
         whole = parts[0]
@@ -117,20 +85,6 @@ def test_row_numbers_after_rows_were_removed():
     assert list(left_out_ids({"n": Numbering.of(in_order)})) == ["n"]
     assert left_out_ids({"n": Numbering.of(shuffled)}) == {}
     assert left_out_ids({"n": Numbering.of(pl.Series("n", kept * 2))}) == {}
-
-
-@pytest.mark.parametrize("piece_rows", [7, 100])
-def test_text_that_is_nearly_unique(piece_rows, tmp_path):
-    texts = [f"a{k % 58}" for k in range(60)]
-    frame = pl.DataFrame({"sample id": texts, "word": texts, "a": np.arange(60) % 7, "y": draw().random(60)})
-    stream = TableStream.of(str(write(frame, tmp_path / "t.parquet")), piece_rows=piece_rows)
-    found = examine(stream, "y")
-    assert found.encoding.names == ["word", "a"]
-    assert (
-        found.every.left_out["sample id"]
-        == "it is an id, by its name and its different values; --keep 'sample id' uses it"
-    )
-    assert examine(stream, "y", keep=["sample id"]).encoding.names == ["sample id", "word", "a"]
 
 
 def test_sizes_that_decide():

@@ -12,8 +12,6 @@ from polars.testing import assert_frame_equal
 from fracdnn.exceptions import InvalidArgumentError, TableError
 from fracdnn.tables import reading
 from fracdnn.tables.frames import as_polars
-from fracdnn.tables.streaming import TableStream
-from tests.tables.tables import chunks
 
 
 @pytest.mark.parametrize("part_bytes", [reading.PART_BYTES, 200])
@@ -42,7 +40,7 @@ NAMES = {
 @pytest.mark.parametrize("part_bytes", [reading.PART_BYTES, 50])
 @pytest.mark.parametrize("ending", ["csv", "tsv.gz"])
 def test_other_encodings_give_the_table_of_utf_8(encoding, part_bytes, ending, tmp_path, monkeypatch):
-    """In parts too, cells with line ends among them; a stream has the whole file as a piece."""
+    """In parts too, cells with line ends among them."""
     monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
     separator = "," if ending == "csv" else "\t"
     rows = "".join(f'"{NAMES[encoding]}\n{k}"{separator}{k}\n' for k in range(40))
@@ -53,11 +51,6 @@ def test_other_encodings_give_the_table_of_utf_8(encoding, part_bytes, ending, t
         path = tmp_path / f"{name}.{ending}"
         path.write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
         found[name] = reading.read_table(str(path), name)
-        stream = TableStream.of(str(path), encoding=name)
-        assert_frame_equal(pl.concat(chunks(stream)), found[name])
-    assert len(stream.pieces) == (
-        1 if part_bytes > 1000 or ending != "csv" else len(list(reading.read_parts(str(path))))
-    )
     assert_frame_equal(found[encoding], found["utf-8"])
     assert found[encoding].columns == [NAMES[encoding], "y"]
     assert found[encoding][NAMES[encoding]][39] == f"{NAMES[encoding]}\n39"
@@ -78,9 +71,8 @@ def test_other_encodings_give_the_table_of_utf_8(encoding, part_bytes, ending, t
 def test_what_is_not_utf_8_names_the_option_and_a_guess_that_is_right(content, guess, tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(content)
-    for read in (reading.read_table, lambda path: list(chunks(TableStream.of(path)))):
-        with pytest.raises(TableError, match=f"t.csv must be in UTF-8, got .*; pass {guess}, or save it as UTF-8"):
-            read(str(path))
+    with pytest.raises(TableError, match=f"t.csv must be in UTF-8, got .*; pass {guess}, or save it as UTF-8"):
+        reading.read_table(str(path))
     name = guess.split()[1].rstrip(",")
     if name != "NAME":
         assert reading.read_table(str(path), name)["a"][0] in ("café", "5 €")
@@ -99,9 +91,8 @@ def test_encodings_that_do_not_fit_are_refused(tmp_path):
         with pytest.raises(InvalidArgumentError, match="encoding must be one of text that Python knows, got"):
             reading.read_table(str(path), encoding)
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "t.parquet")
-    for read in (reading.read_table, lambda path, name: TableStream.of(path, encoding=name)):
-        with pytest.raises(TableError, match=r"must be a \.csv or \.tsv file for --encoding, got a \.parquet file"):
-            read(str(tmp_path / "t.parquet"), "latin-1")
+    with pytest.raises(TableError, match=r"must be a \.csv or \.tsv file for --encoding, got a \.parquet file"):
+        reading.read_table(str(tmp_path / "t.parquet"), "latin-1")
 
 
 def test_a_name_that_occurs_twice(tmp_path):
@@ -117,8 +108,6 @@ def test_a_name_that_occurs_twice(tmp_path):
         message = f"{re.escape(path)} must have each column once, got 'a' {times} times; rename or remove one"
         with pytest.raises(TableError, match=message):
             reading.read_table(path)
-        with pytest.raises(TableError, match=message):
-            TableStream.of(path)
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
     with pytest.raises(TableError, match="the frame must have each column once, got 'a' 2 times"):
         as_polars(frame)
@@ -130,13 +119,12 @@ def test_columns_without_a_name_may_be_several(tmp_path):
     path.write_text('a,"b ""c""",,\n1,2,,5\n', encoding="utf-8")
     names = ["a", 'b "c"', "Unnamed: 2", "Unnamed: 3"]
     assert reading.read_table(str(path)).to_dicts() == [dict(zip(names, ("1", "2", None, "5"), strict=True))]
-    assert list(TableStream.of(str(path)).schema) == names
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
 @pytest.mark.parametrize("part_bytes", [reading.PART_BYTES, 200])
 def test_a_row_with_too_many_cells_is_named_by_its_line(name, part_bytes, tmp_path, monkeypatch):
-    """Also behind cells of several lines, in a later part, and in a stream."""
+    """Also behind cells of several lines, and in a later part."""
     monkeypatch.setattr(reading, "PART_BYTES", part_bytes)
     path = tmp_path / name
     rows = ["x,1", '"a\nb",2'] * 30 + ["Smith, John,3", *["y,4"] * 30]
@@ -147,9 +135,8 @@ def test_a_row_with_too_many_cells_is_named_by_its_line(name, part_bytes, tmp_pa
         f"must be a table whose rows have as many cells as its heading, got 3 in line {line} in place of 2; "
         f"correct that line, and put cells with ',' in double quotes"
     )
-    for read in (lambda: reading.read_table(str(path)), lambda: list(chunks(TableStream.of(str(path))))):
-        with pytest.raises(TableError, match=message):
-            read()
+    with pytest.raises(TableError, match=message):
+        reading.read_table(str(path))
 
 
 @pytest.mark.parametrize("first", ["# export of 2024-01-02", "sep=,"])

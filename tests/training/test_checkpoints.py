@@ -87,7 +87,7 @@ def test_a_run_that_stopped_early_is_over_when_it_is_resumed(tmp_path):
 
 
 def test_the_last_checkpoint_of_a_run_that_was_not_finite_has_what_is_finite(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=100, at_end=True)
+    checkpoints = Checkpoints(tmp_path / "run.ckpt", every=1)
     task = level_set_task()
     task.watch = lambda record: task.x.fill_(torch.nan) if record.iteration == 3 else None
     history = AdamTraining(0.02, 16, 9, checkpoints=checkpoints).fit(task)

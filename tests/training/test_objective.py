@@ -6,7 +6,7 @@ from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
 from fracdnn.training import Objective, Regularization, Standardization, backward, normalize_batch
-from fracdnn.training.objective import neumann_laplacian, whole_weight
+from fracdnn.training.objective import neumann_laplacian
 
 
 def network(**options):
@@ -171,9 +171,3 @@ def test_targets_of_another_shape_are_not_broadcast():
     net, x = FractionalNetwork(3, 1, n_layers=2).double(), batch(9)
     with pytest.raises(InvalidArgumentError, match=r"target must have the shape of the outputs, \(9, 1\), got \(9,\)"):
         Objective("squared_error")(net, x, torch.zeros(9, dtype=torch.float64))
-
-
-def test_samples_without_weights_weigh_one_each():
-    x = torch.zeros(3, 2)
-    assert whole_weight(x, None) == 3.0
-    assert whole_weight(x, torch.tensor([0.5, 0.25, 0.25])) == 1.0

@@ -13,11 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from fracdnn.container import read_document, write_document
+from fracdnn.container import read_document
 from fracdnn.exceptions import FileContentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training import AdamTraining, Checkpoints, EarlyStopping, Objective, Regularization, Task
-from fracdnn.training.adam import can_go_side_by_side
+from fracdnn.training import (
+    AdamTraining,
+    Checkpoints,
+    EarlyStopping,
+    FullBatchTraining,
+    Objective,
+    Regularization,
+    Task,
+)
 from fracdnn.training.stacked import StackedNetworks, can_stack
 from tests.slow import slow_but
 
@@ -82,12 +89,10 @@ SIDE_BY_SIDE = [
 def test_same_as_alone(loss, options, dtype, close, device):
     training = AdamTraining(0.02, batch_size=16, max_epochs=15, early_stopping=STOPPING)
     together, alone = (tasks_of(loss=loss, dtype=dtype, device=each, **options) for each in (device, "cpu"))
-    assert can_go_side_by_side(together, training)
+    assert can_stack(together)
     histories = training.fit_all(together)
     expected = [training.fit(task) for task in alone]
     torch.testing.assert_close(outputs_of(together), outputs_of(alone), rtol=close, atol=close)
-    # One that goes on alone for a few steps after the others have ended is not captured anew.
-    assert any(found.captured for found in histories) == (device == "cuda")
     for found, wanted in zip(histories, expected, strict=True):
         assert found.status == wanted.status
         assert len(found.records) == len(wanted.records)
@@ -146,19 +151,41 @@ def test_a_network_that_leaves_what_is_finite_is_kept_as_it_was(device):
 
 def test_what_cannot_be_stacked_is_said():
     tasks = tasks_of(2)
-    training = AdamTraining(0.02, 16, 2)
-    assert not can_go_side_by_side(tasks[:1], training)
-    assert not can_stack([tasks[0].network, tasks_of(1, width=7)[0].network])
-    assert not can_stack([task.network for task in tasks_of(2, bias="scalar")])
-    assert not can_stack([task.network for task in tasks_of(2, order=[0.5, 0.6, 0.7])])
+    assert can_stack(tasks)
+    assert not can_stack([tasks[0], *tasks_of(1, width=7)])
+    assert not can_stack(tasks_of(2, bias="scalar"))
+    assert not can_stack(tasks_of(2, order=[0.5, 0.6, 0.7]))
+    assert not can_stack([replace(task, weight=None) for task in tasks])
     tasks[1].network.b.requires_grad_(False)
-    assert not can_stack([task.network for task in tasks])
+    assert not can_stack(tasks)
     tasks[1].network.b.requires_grad_(True)
     rough = [
         replace(task, objective=replace(task.objective, regularization=Regularization(decay_bias=1.0)))
         for task in tasks
     ]
-    assert not can_go_side_by_side(rough, training)
+    assert not can_stack(rough)
+
+
+@pytest.mark.parametrize("options", [{"bias": "scalar"}, {"order": [0.5, 0.6, 0.7]}], ids=str)
+def test_what_cannot_be_stacked_is_trained_by_the_same_loop(options):
+    training = AdamTraining(0.02, batch_size=16, max_epochs=6, early_stopping=STOPPING)
+    together, alone = tasks_of(**options), tasks_of(**options)
+    assert training.fit_all(together) == [training.fit(task) for task in alone]
+    assert torch.equal(outputs_of(together), outputs_of(alone))
+
+
+def test_line_searches_train_several_in_turn_and_resume_as_one(tmp_path):
+    training = FullBatchTraining("bfgs", max_iter=12, early_stopping=EarlyStopping(0.2, n_iter_no_change=12))
+    points = Checkpoints(tmp_path / "all.ckpt", every=3, resume=True)
+    together, alone, cut = tasks_of(3), tasks_of(3), tasks_of(3)
+    expected = [training.fit(task) for task in alone]
+    assert training.fit_all(together) == expected
+    cut[1].watch = lambda record: signal.raise_signal(signal.SIGINT) if record.iteration == 7 else None
+    histories = replace(training, checkpoints=points, keep_interrupted=True).fit_all(cut)
+    assert [len(history.records) for history in histories] == [12, 7, 0]
+    resumed = tasks_of(3)
+    assert replace(training, checkpoints=points).fit_all(resumed) == expected
+    assert torch.equal(outputs_of(resumed), outputs_of(alone))
 
 
 def test_stacked_outputs_and_gradients():
@@ -188,20 +215,6 @@ def test_interrupted_ones_are_usable_and_their_checkpoint_goes_on(tmp_path):
     replace(whole, checkpoints=replace(points, resume=True)).fit_all(resumed)
     whole.fit_all(expected)
     assert torch.equal(outputs_of(resumed), outputs_of(expected))
-
-
-def test_steps_that_ran_from_graphs_stay_known(tmp_path):
-    """Begun on a GPU, a checkpoint says so; what goes on without graphs does not take it back."""
-    points = Checkpoints(tmp_path / "all.ckpt", every=2)
-    training = AdamTraining(0.02, 16, 3, early_stopping=STOPPING, checkpoints=points)
-    training.fit_all(tasks_of())
-    document = read_document(points.path, "checkpoint")
-    for member in document["members"]:
-        assert member["history"]["captured"] is False
-        member["history"]["captured"] = True
-    write_document(points.path, "checkpoint", document)
-    going_on = replace(training, checkpoints=replace(points, resume=True))
-    assert [history.captured for history in going_on.fit_all(tasks_of())] == [True] * 3
 
 
 def test_time_ends_all_of_them():

@@ -1,7 +1,6 @@
 """The options of `fracdnn train`: those of the estimators, and others that are declared in the same way."""
 
 import inspect
-import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from fracdnn.cli.messages import fail
-from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.interrupts import interrupt_afterwards
 from fracdnn.parameters import (
     AUTO,
@@ -58,11 +56,6 @@ class Settings:
     )
     search: bool = parameter([BOOLEAN], "Try settings by cross-validation.", default=False)
     jobs: int = parameter([Interval(Integral, -1)], "Processes for --search; -1 for all cores.", default=1)
-    memory_limit: str | None = parameter(
-        [None, str],
-        "Stream a table that needs more memory, such as 2GB. Default: half of the free memory.",
-        default=None,
-    )
     start_over: bool = parameter(
         [BOOLEAN], "Discard the checkpoint of an earlier training; see --resume.", default=False
     )
@@ -76,19 +69,6 @@ class Settings:
 
 Encoding = Annotated[str, typer.Option(help=Settings._parameter_meanings["encoding"])]
 Sheet = Annotated[str | None, typer.Option(help=Settings._parameter_meanings["sheet"])]
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-
-
-def bytes_of(text: str | float) -> int:
-    """A number of bytes, perhaps with a unit: 500MB, 2GB, 1.5G."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", str(text).strip().lower())
-    if found is None:
-        raise InvalidArgumentError(
-            f"memory_limit must be a number of bytes such as 500MB or 2GB, got {str(text)!r:.40}"
-        )
-    return int(float(found[1]) * _UNITS[found[2]])
-
-
 # Defaults that the command has instead of the estimators'.
 DEFAULTS = {
     "random_state": "0",
@@ -181,8 +161,6 @@ def settings_of(given: dict[str, Any]) -> Settings:
         raise typer.BadParameter("must go without --resume, got both; leave one out", param_hint="--start-over")
     if settings.jobs == 0:
         raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
-    with _as_errors_of("--memory-limit"):
-        bytes_of(0 if settings.memory_limit is None else settings.memory_limit)
     check_encoding(settings.encoding)
     # Of both estimators: the task is not known yet.
     checked: list[Any] = [settings]

@@ -2,13 +2,11 @@
 
 import math
 import os
-import re
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +16,6 @@ from torch import distributed
 from fracdnn.cli.messages import fail, mute
 from fracdnn.exceptions import RankError
 
-_MEMORY = Path("/proc/meminfo")  # on Linux
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -85,19 +82,6 @@ def _agreed_name(store: Any, rank: int, count: int, timeout: float) -> str:
             return name
         time.sleep(0.01)
     raise RuntimeError(f"not all processes answered within {timeout:g} s")
-
-
-def free_memory() -> float:
-    """Bytes that this process, one of those on this machine, can have without swapping; no limit where the system does
-    not tell (Windows).
-    """
-    if _MEMORY.exists() and (found := re.search(r"MemAvailable:\s+(\d+) kB", _MEMORY.read_text())):
-        free = 1024 * int(found[1])
-    elif hasattr(os, "sysconf"):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    else:
-        return math.inf
-    return free / _processes_here()
 
 
 def _processes_here() -> int:

@@ -1,7 +1,6 @@
 """What `fracdnn train` leaves behind; in the folder of a run one training at a time, which loses nothing by mistake."""
 
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from errno import EACCES, EAGAIN
-from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,8 +28,7 @@ from fracdnn.tables.cells import has_no_text
 from fracdnn.tables.late import pl
 from fracdnn.tables.reading import files_of as files_of_table
 from fracdnn.tables.words import listed
-from fracdnn.training import together
-from fracdnn.training.checkpoints import Checkpoints, newest, previous_of
+from fracdnn.training.checkpoints import newest, previous_of
 
 # What `write_whole` fills before it is put in its place.
 _TEMPORARY = re.compile(r"\.(model|model\.ckpt|model\.interrupted|held-out)-\w{8}\.\w+")
@@ -40,9 +37,8 @@ UNFINISHED = ("interrupted", "time limit")
 
 
 def files_of(path: Path | str | None) -> list[Path]:
-    """Checkpoints there are: one for all members, or NAME, NAME.2, … for members trained one after the other."""
-    files = () if path is None else (Checkpoints(path).of_member(number).path for number in itertools.count())
-    return list(takewhile(Path.exists, map(Path, files)))
+    """Return the checkpoint in a list, which is empty where there is none."""
+    return [] if path is None or not Path(path).exists() else [Path(path)]
 
 
 def check_checkpoint(path: str | None, *, resume: bool, start_over: bool) -> None:
@@ -64,18 +60,15 @@ def remove(files: list[Path]) -> None:
 
 
 def say_resumed(path: str | None) -> None:
-    """Whether there is something to go on from, and from where: the checkpoint of the last member, on any rank."""
-    files = together.from_each("\n".join(map(str, files_of(path))), "the checkpoints")
-    last = max(files, key=lambda lines: (lines != "", lines.count("\n"))).rpartition("\n")[2]
-    if not last:
+    """Say from where a resumed training continues."""
+    files = files_of(path)
+    if not files:
         why = f"{path} does not exist" if path else "--checkpoint-path is none"
         say(f"there is no checkpoint to --resume from ({why}); training starts from the beginning")
         return
-    found = newest(last)
-    assert found is not None  # on some rank
-    member = "" if last == path else f" of member {Path(last).suffix[1:]}"
-    where = f", as rank {found.rank} has it" if found.rank else ""
-    say(f"--resume continues after iteration {found.progress[0]}{member}: {found.path}{where}")
+    found = newest(files[-1])
+    if found is not None:
+        say(f"--resume continues after iteration {found.n_records}: {found.path}")
 
 
 def training_record(source: str, settings: Settings) -> dict[str, Any]:
@@ -85,7 +78,7 @@ def training_record(source: str, settings: Settings) -> dict[str, Any]:
         with Path(file).open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
     own |= FractionalRegressor().get_params() | FractionalClassifier().get_params() | own.pop("parameters")
-    others = ("jobs", "memory_limit", "timeout", "start_over", *LOCAL_PARAMETERS, "checkpoint_every", "max_time")
+    others = ("jobs", "timeout", "start_over", *LOCAL_PARAMETERS, "checkpoint_every", "max_time")
     found = {name: value for name, value in own.items() if name not in others}
     return json.loads(json.dumps({"data": "-" if source == "-" else digest.hexdigest(), **found}, default=str))
 

@@ -1,49 +1,40 @@
 """`fracdnn train`: from a table to a model file."""
 
-import hashlib
-import secrets
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import typer
-from rich.filesize import decimal
 
 from fracdnn.cli import runs
 from fracdnn.cli.messages import fail, is_quiet, say
 from fracdnn.cli.metrics import Scores, hashes_text, rows_seen, scores_of
-from fracdnn.cli.options import Settings, bytes_of
+from fracdnn.cli.options import Settings
 from fracdnn.cli.places import METRICS, Places
-from fracdnn.cli.ranks import free_memory, process_group
+from fracdnn.cli.ranks import process_group
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
-from fracdnn.estimators.streamed_fit import fit_streamed
 from fracdnn.estimators.table_model import TableModel, true_answers
-from fracdnn.exceptions import TableError
 from fracdnn.report.subject import subject_of
 from fracdnn.report.trust import headline
 from fracdnn.tables import encoder, read
 from fracdnn.tables.column import Unused
-from fracdnn.tables.encoder import Encoded, Encoder, as_lines, shared, summary_of, with_inputs
-from fracdnn.tables.examination import Division, ExaminedTable, Findings, examine, holds_out
+from fracdnn.tables.encoder import Encoded, Encoder, TableSummary, as_lines, summary_of, with_inputs
 from fracdnn.tables.frames import with_categories
 from fracdnn.tables.ids import Numbering, without_ids
 from fracdnn.tables.late import pl
-from fracdnn.tables.reading import files_of as files_of_table
-from fracdnn.tables.streaming import TableStream, memory_for
-from fracdnn.tables.summaries import Tree
 from fracdnn.tables.suspicions import is_like_a_price, missing_codes, repeated_rows, telling_columns
-from fracdnn.tables.targets import TargetSummary, check_every_class, split_target, target_column
+from fracdnn.tables.targets import Target, TargetSummary, check_every_class, split_target, target_column
 from fracdnn.tables.words import alike, check_columns, count, listed, quoted
-from fracdnn.training import together
+from fracdnn.training import processes
 from fracdnn.training.progress import metrics_to
 from fracdnn.version import versions
 
@@ -54,41 +45,45 @@ MOST_BETWEEN, SHARE = 50, 20
 # For remarks on few rows or classes.
 FEW_ROWS, FEW_OF_CLASS = 20, 5
 MOST_NAMED = 6
-# Parameters that streamed tables do without, and values that ask for nothing else.
-UNUSED = {"n_members": ("auto", 1), "n_bins": ("auto", 0), "outlier_limit": (None,)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _WholeTable(Findings):
-    """A table in memory, as `ExaminedTable` is one on disk; `rows` are features and targets by what they are for."""
+class _Table:
+    """A table in memory: what is to be learned, and what becomes of each column.
 
+    `rows` are features and targets by what they are for.
+    """
+
+    target: Target
+    summary: TableSummary
+    every: Encoder
+    numberings: dict[str, Numbering | None]
+    n_without_target: int
     rows: dict[str, tuple[Encoded, np.ndarray]]
     held_out: "pl.DataFrame"
 
-    def n_rows(self, role: str) -> int:
-        return len(self.rows[role][1]) if role in self.rows else 0
+    @cached_property
+    def encoding(self) -> Encoder:
+        """The columns in use."""
+        return self.every.used()
 
-    def shared(self, role: str) -> list[tuple[Encoded, np.ndarray]]:
-        return [self.rows[role]] if together.is_first() else []
+    @property
+    def ids(self) -> list[str]:
+        """The columns in use with a different whole number in each row."""
+        found = {name: self.numberings.get(name) for name in self.encoding.names}
+        return [name for name, each in found.items() if each and each.differs_in_each_row]
+
+    def n_rows(self, role: str) -> int:
+        return len(self.rows[role][1])
 
     def fit(self, estimator: Any) -> None:
-        """Each process with its share of the rows of a table that all have read."""
-        if not together.is_alone():
-            parts = (part.tobytes() for X, y in self.rows.values() for part in (X.inputs, y))
-            together.check_same(table=b"".join(hashlib.sha256(part).digest() for part in parts))
+        """Fit to this rank's share of the rows: every n-th one."""
         X, y = self.rows["training"]
-        begin, end = (rank * len(y) // together.count() for rank in (together.rank(), together.rank() + 1))
-        estimator.fit(X[begin:end], y[begin:end])
+        mine = slice(processes.rank(), None, processes.count())
+        estimator.fit(X[mine], y[mine])
 
-
-def _scores(table: Any, model: TableModel, role: str) -> Scores | None:
-    """Of all rows with this role, of which each rank looks at some."""
-    if not table.n_rows(role):
-        return None
-    tree = Tree[Scores]()
-    with together.joint("predicting"):
-        tree.add_part(together.rank(), scores_of(model, table.shared(role)))
-    return shared(tree).root()
+    def scores(self, model: TableModel, role: str) -> Scores | None:
+        return scores_of(model, [self.rows[role]]) if self.n_rows(role) else None
 
 
 def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> None:
@@ -96,15 +91,14 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
     own = places.own_checkpoint
     with process_group(settings.timeout, source), ExitStack() as held:
         record, model = {}, None
-        with together.joint("looking at the places"):
-            if together.is_first():
-                places.check(source, settings.parameters.get("checkpoint_path"))
-                if places.run is not None:
-                    held.enter_context(runs.locked(places.run))
-                record = runs.training_record(source, settings)
-                if settings.parameters.get("resume") and not (own and files_of(own)):
-                    model = runs.finished(places.models[-1], record)
-        if together.largest(torch.tensor(int(model is not None)), "whether there is something to do"):
+        if processes.is_first():
+            places.check(source, settings.parameters.get("checkpoint_path"))
+            if places.run is not None:
+                held.enter_context(runs.locked(places.run))
+            record = runs.training_record(source, settings)
+            if settings.parameters.get("resume") and not (own and files_of(own)):
+                model = runs.finished(places.models[-1], record)
+        if processes.from_first(model is not None):
             if model is not None:
                 say(f"this training is finished: {places.models[-1]}; to train again, pass --start-over, not --resume")
                 paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
@@ -112,23 +106,23 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             return
         model, held_out, search_cut_short = _learn(source, settings, places)
         paths = {}
-        with together.joint("writing the model"):
-            if together.is_first():
-                model.details.update(training=record, source=source)
-                summary = model.details["summary"]
-                if len(held_out):
-                    X, y = model.features(held_out), true_answers(model, target_column(held_out, model.target))
-                    summary["verdict"] = headline(subject_of(model.estimator, replace(X, unseen={}), y))
-                remedy = f"free some space; then {_then(model.estimator)}"
-                paths = write_results(model, held_out, places, remedy)
-                tell_results(summary, paths, as_json)
+        if processes.is_first():
+            model.details.update(training=record, source=source)
+            summary = model.details["summary"]
+            if len(held_out):
+                X, y = model.features(held_out), true_answers(model, target_column(held_out, model.target))
+                summary["verdict"] = headline(subject_of(model.estimator, replace(X, unseen={}), y))
+            remedy = f"free some space; then {_then(model.estimator)}"
+            paths = write_results(model, held_out, places, remedy)
+            tell_results(summary, paths, as_json)
         estimator, status = model.estimator, model.estimator.history_.status
-        if own is not None and status not in UNFINISHED and together.is_first():
+        if own is not None and status not in UNFINISHED and processes.is_first():
             runs.remove(files_of(own))  # which are ours, and done with
         if status == "no improvement":
             first = f" (the first of {len(estimator.members_)} members)" if len(estimator.members_) > 1 else ""
             done = count(estimator.n_iter_, "iteration")
-            say(f"stopped early after {done}{first}: the validation loss stopped improving")
+            kept = f"iteration {estimator.history_.kept_iteration} is kept"
+            say(f"stopped early after {done}{first}: the validation loss stopped improving; {kept}")
         if status == "time limit":
             say(f"time limit reached; {_then(estimator)}")
         if status == "interrupted":
@@ -143,58 +137,47 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
 def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel, "pl.DataFrame", bool]:
     """A model, with what it reached in its details, the rows held out, and whether Ctrl-C ended the search."""
     checkpoint, resumes = settings.parameters.get("checkpoint_path"), bool(settings.parameters.get("resume"))
-    with together.joint("looking at the table"):
-        if together.is_first():
-            runs.check_checkpoint(checkpoint, resume=resumes, start_over=settings.start_over)
-        is_too_large = _is_too_large(source, settings.memory_limit)
-        if not together.is_alone() and settings.search:
-            fail("--search must run in one process, got several; search first, then pass the settings that it found")
-    together.check_same(options=repr((vars(settings), places)))
-    is_streamed = bool(together.largest(torch.tensor(int(is_too_large)), "who has memory for the table"))
-    table: Any = (_streamed_table if is_streamed else _whole_table)(source, settings)
+    if processes.is_first():
+        runs.check_checkpoint(checkpoint, resume=resumes, start_over=settings.start_over)
+    if processes.count() > 1 and settings.search:
+        fail("--search must run in one process, got several; search first, then pass the settings that it found")
+    table = _whole_table(source, settings)
     target, run, trials, search_cut_short = table.target, places.run, None, False
-    n_learned = table.n_rows("training") + table.n_rows("validation")
+    n_learned = table.n_rows("training")
     if table.n_without_target:
         say(f"{count(table.n_without_target, 'row')} left out: the target is missing")
     values = f"values from {target.least:g} to {target.most:g}"
     holds = values if target.classes is None else count(len(target.classes), "class")
     say(f"{target.task}: {target.name!r} holds {holds}{'' if settings.task != 'auto' else ' (--task overrides)'}")
-    rows_learned = "" if is_streamed else hashes_text(table.rows["training"][0].inputs)
-    suspicions = [] if is_streamed else _suspicions(table, rows_learned)
+    rows_learned = hashes_text(table.rows["training"][0].inputs)
+    suspicions = _suspicions(table, rows_learned)
     remarks = [*on_table(table, n_learned, settings.test_fraction), *(f"warning: {each}" for each in suspicions)]
     columns = _say_columns(table, remarks, settings)
-    with together.joint("looking at the settings"):
-        estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
-        if is_streamed:
-            given = settings.parameters
-            for name in (name for name, same in UNUSED.items() if given.get(name, same[0]) not in same):
-                flag = f"--{name.replace('_', '-')} {given[name]:g}"
-                say(f"{flag} is not used: training on a streamed table uses one network, without bins, and all values")
+    estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
     if settings.search:
         fixed = list(settings.parameters)
         trials, search_cut_short = search(estimator, *table.rows["training"], fixed=fixed, jobs=settings.jobs)
         estimator.set_params(**trials[0].setting)
     with metrics_to(run and run / METRICS):
-        _fit(estimator, lambda: _fit_table(estimator, table), n_learned, table.encoding)
+        _fit(estimator, lambda: table.fit(estimator), n_learned, table.encoding)
     dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
     details = {"left_out": dropped | table.every.left_out, "columns": columns, "decimal": target.decimal}
     details["suspicions"] = suspicions
     model = TableModel(estimator, target.name, details)
-    if not is_streamed:
-        y = table.rows["training"][1]
-        low, high = getattr(estimator, "target_limits_", np.zeros((2, 1)))[:, 0]  # a classifier has none
-        if n_far := int(((y < low) | (y > high)).sum()) if target.classes is None else 0:
-            far = f"{quoted(target.name)} is more than {estimator.outlier_limit:g} spreads from its median in {n_far:,}"
-            clipped = f"clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"
-            say(f"{far} of {len(y):,} training rows, where it is {clipped}")
-        details["rows_learned"] = rows_learned
-    found, tested = (_scores(table, model, role) for role in ("training", "test"))
+    y = table.rows["training"][1]
+    low, high = getattr(estimator, "target_limits_", np.zeros((2, 1)))[:, 0]  # a classifier has none
+    if n_far := int(((y < low) | (y > high)).sum()) if target.classes is None else 0:
+        far = f"{quoted(target.name)} is more than {estimator.outlier_limit:g} spreads from its median in {n_far:,}"
+        clipped = f"clipped to {low:g} or {high:g}; --outlier-limit none keeps all values"
+        say(f"{far} of {len(y):,} training rows, where it is {clipped}")
+    details["rows_learned"] = rows_learned
+    found, tested = (table.scores(model, role) for role in ("training", "test"))
     if found is not None:
         details |= {"summary": _summary(model, table, found, tested, trials), "versions": versions()}
     return model, table.held_out, search_cut_short
 
 
-def _suspicions(table: _WholeTable, rows_learned: str) -> list[str]:
+def _suspicions(table: _Table, rows_learned: str) -> list[str]:
     X, y = table.rows["training"]
     found = [*missing_codes(X), *telling_columns(X, y, are_classes=table.target.classes is not None)]
     return found + repeated_rows(*rows_seen(rows_learned, table.rows["test"][0].inputs).tolist())
@@ -205,8 +188,7 @@ def _then(estimator: Any) -> str:
     return f"--resume continues from {path}" if path and files_of(path) else "no checkpoint to --resume from exists"
 
 
-@together.joint("reading and preparing the table")
-def _whole_table(source: str, settings: Settings) -> _WholeTable:
+def _whole_table(source: str, settings: Settings) -> _Table:
     whole, file = read(source, encoding=settings.encoding, sheet=settings.sheet)
     for note in file.notes() if settings.sheet is None else ():
         say(note)
@@ -225,7 +207,7 @@ def _whole_table(source: str, settings: Settings) -> _WholeTable:
     encoding = with_inputs(Encoder(without_ids(columns, numberings)))
     used = encoding.used()
     X = Encoded(used.transform(features.select(used.names), lambda row: f"row {places[row] + 1}"), used)
-    return _WholeTable(
+    return _Table(
         target=target,
         summary=summary,
         every=encoding,
@@ -236,44 +218,8 @@ def _whole_table(source: str, settings: Settings) -> _WholeTable:
     )
 
 
-def _is_too_large(source: str, limit: str | None) -> bool:
-    """Whether a table has to be streamed: it would take more than the limit, by default half of what is free, of which
-    each process on this machine has its share.
-    """
-    if source == "-" or not all(Path(file).exists() for file in files_of_table(source)):
-        return False
-    needed, most = memory_for(source), free_memory() / 2 if limit is None else bytes_of(limit)
-    if needed > most:
-        taken = f"would take about {decimal(needed)} in memory, more than {decimal(int(most))} (--memory-limit)"
-        say(f"streaming: {source} {taken}")
-    return needed > most
-
-
-def _streamed_table(source: str, settings: Settings) -> ExaminedTable:
-    with together.joint("looking at the table"):
-        if settings.search:
-            fail("--search needs the table in memory, but it is streamed; leave it out, or raise --memory-limit")
-        stream = TableStream.of(source, encoding=settings.encoding)
-    parameters = FractionalClassifier().get_params() | settings.parameters
-    seed = settings.parameters.get("random_state", 0)
-    if seed is None:
-        seed = together.from_rank(0, secrets.randbits(32), "the seed of what is held out")
-    validation = parameters["validation_fraction"] if holds_out(parameters["early_stopping"]) else 0.0
-    division = Division(test=settings.test_fraction, validation=float(validation), seed=int(seed))
-    return examine(
-        stream,
-        settings.target,
-        task=settings.task,
-        drop=settings.drop,
-        categorical=settings.categorical,
-        keep=settings.keep,
-        division=division,
-        decimal=settings.decimal,
-    )
-
-
 def _summary(
-    model: TableModel, table: Findings, found: Scores, tested: Scores | None, trials: list[Trial] | None
+    model: TableModel, table: _Table, found: Scores, tested: Scores | None, trials: list[Trial] | None
 ) -> dict[str, Any]:
     """What is told of a model: its scores on the rows learned from and tested, and what they compare with."""
     estimator = model.estimator
@@ -292,7 +238,7 @@ def _summary(
     }
 
 
-def _say_columns(table: Findings, remarks: list[str], settings: Settings) -> list[dict[str, str]]:
+def _say_columns(table: _Table, remarks: list[str], settings: Settings) -> list[dict[str, str]]:
     """What was understood of the table, with the columns that the user leaves out, and notes on it."""
     dropped = ((name, Unused.kind, "", "", "it was dropped (--drop)") for name in settings.drop)
     columns = encoder.describe_columns(table.summary, table.every)
@@ -335,22 +281,9 @@ def _estimator(task: str, settings: Settings, run: Path | None, n_rows: int, n_f
     return estimator
 
 
-def _fit_table(estimator: Any, table: Any) -> None:
-    """Fit to a table in memory, or to the rows of a streamed one."""
-    if isinstance(table, _WholeTable):
-        table.fit(estimator)
-        return
-    samples, target = table.samples("training"), table.target
-    validation = table.samples("validation") if table.n_rows("validation") else None
-    if validation is None and holds_out(estimator.early_stopping):
-        raise TableError("--early-stopping needs validation rows, got none; pass a larger --validation-fraction")
-    given: dict[str, Any] = {"classes": target.classes, "counts": target.counts, "target_scale": target.scale}
-    fit_streamed(estimator, samples, table.standardization, table.encoding, validation=validation, **given)
-
-
 def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoder) -> None:
     """Fit, and tell of it; warnings in one line each, but for that of the user's own interrupt."""
-    shared = "" if together.is_alone() else f", shared among {together.count()} processes"
+    shared = "" if processes.count() == 1 else f", shared among {processes.count()} processes"
     columns, features = count(len(encoding.columns), "column"), count(len(encoding.feature_names), "feature")
     say(f"training on {count(n_rows, 'row')}, {columns}, {features}{shared}")
     if estimator.resume:
@@ -371,7 +304,7 @@ def on_table(table: Any, n_learned: int, test_fraction: float) -> list[str]:
         found.append(f"warning: only {count(n_learned, 'training row')}: results will be unreliable")
     if test_fraction and not table.n_rows("test"):
         found.append("warning: no rows are held out to test the model, so its quality on new rows is unknown")
-    y = table.rows["training"][1] if isinstance(table, _WholeTable) else np.empty(0)
+    y = table.rows["training"][1] if isinstance(table, _Table) else np.empty(0)
     if target.classes is None and len(y) > 1 and not np.ptp(y):
         found.append(f"warning: {quoted(target.name)} is {y[0]:g} in every training row: there is nothing to learn")
     if target.classes is None and is_like_a_price(y):

@@ -21,7 +21,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fracdnn.estimators.shaping import quantiles
-from fracdnn.training import Task, together
+from fracdnn.training import Task
 
 # Of more held-out rows so many quantiles of their scores are kept, which moves a level by 1 / 4,096 at most.
 MOST_SCORES = 4096
@@ -124,22 +124,18 @@ class Calibration:
         return found.scatter(1, probabilities.mean(0).argmax(1, keepdim=True), True)
 
 
-def temperature_of(held_out: Sequence[Task], outputs: Sequence[torch.Tensor]) -> float:
+def temperature_of(held_out: Sequence[tuple[torch.Tensor, ...]]) -> float:
     """By what to divide logits so that their probabilities have the least log-loss on samples held out of training.
 
-    Each task has the samples that its network, whose `outputs` they are, was not trained on. The tempered log-loss of a
+    For each member these are outputs, labels and weights of samples it was not trained on. The tempered log-loss of a
     handful of samples says little, so that one sample's worth of (log T)² is added.
     """
-    n, logits = sum(task.n for task in held_out), torch.cat(list(outputs))
-    target = torch.cat([task.target.cpu() for task in held_out])
-    weight = torch.cat(weights_of(held_out)).to(torch.float64)
+    logits, target, weight = (torch.cat(parts) for parts in zip(*held_out, strict=True))
+    n, weight = len(logits), weight.to(torch.float64)
 
     def losses(logs: torch.Tensor) -> torch.Tensor:
-        with together.joint("calibrating"):
-            several = (cross_entropy(logits * factor, target, reduction="none") for factor in logs.exp())
-            found = torch.stack([weight @ each for each in several] + [weight.sum()])
-        found = together.total(found, "the held-out losses")
-        return found[:-1] / found[-1] * n + _PENALTY * logs**2
+        several = (cross_entropy(logits * factor, target, reduction="none") for factor in logs.exp())
+        return torch.stack([weight @ each for each in several]) / weight.sum() * n + _PENALTY * logs**2
 
     # First all over, then next to the best one.
     coarse = _FACTORS[::_COARSE]
@@ -154,9 +150,9 @@ def temperature_of(held_out: Sequence[Task], outputs: Sequence[torch.Tensor]) ->
     return float(torch.exp(-logs[place] - shift.clamp(-1, 1) * (logs[1] - logs[0])))
 
 
-def weights_of(tasks: Sequence[Any]) -> list[torch.Tensor]:
-    """The weight of each sample by task, 1 where none is given."""
-    return [torch.ones(len(task.x)) if task.weight is None else task.weight.cpu() for task in tasks]
+def weight_of(task: Task) -> torch.Tensor:
+    """Return the weight of each sample, 1 where none is given."""
+    return torch.ones(task.n) if task.weight is None else task.weight.cpu()
 
 
 def _learned_slopes(

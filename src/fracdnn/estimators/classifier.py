@@ -13,7 +13,7 @@ from fracdnn.estimators.documentation import documented
 from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.model_file import labels_document, labels_of
 from fracdnn.parameters import ClassifierParameters
-from fracdnn.training import together
+from fracdnn.training import processes
 
 
 @documented(classes_=("ndarray of shape (n_classes,)", "The classes, in the order of probabilities."))
@@ -101,8 +101,7 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
             self.classes_ = classes
         labels = np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
         if self.class_weight is not None:
-            here = torch.from_numpy(np.bincount(labels, minlength=len(self.classes_)))
-            counts = together.total(here, "the class counts").numpy()
+            counts = sum(processes.from_each(np.bincount(labels, minlength=len(self.classes_))))
             weight = weight * class_weights(self.class_weight, self.classes_, counts)[labels]
         return X, labels, weight
 
@@ -138,12 +137,7 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
 
 def classes_of_all(y: np.ndarray) -> np.ndarray:
     """The classes in the labels of all processes, in order."""
-    found = [each for each in together.from_each(np.unique(y), "the classes") if len(each)]
-    kinds = {"text" if labels.dtype.kind in "UO" else "numbers" for labels in found}
-    if len(kinds) != 1:
-        got = "labels of both kinds" if found else "no samples on all processes"
-        raise ValueError(f"y must hold text on all processes or numbers on all, got {got}; pass labels of one kind")
-    return np.unique(np.concatenate(found))
+    return np.unique(np.concatenate(processes.from_each(np.unique(y))))
 
 
 def class_weights(given: dict | str | None, classes: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.tables.encoder import Encoded, Encoder, learn, row_from_0
 from fracdnn.tables.frames import as_table
-from fracdnn.training import History, Objective, Standardization, together
+from fracdnn.training import History, Objective, Standardization, processes
 from fracdnn.version import versions
 
 # Predictions are made for this many rows at a time, so that memory stays bounded.
@@ -189,36 +189,26 @@ class FractionalEstimator(Fitting):
         Of several processes, one may have no samples, and all must be set alike.
         """
         X, y = as_numpy(X), as_numpy(y)
-        with together.joint("checking the samples"):
-            if not together.is_alone() and np.ndim(y) and not len(y):
-                table, _ = checked_table(self, X, ensure_min_samples=0, reset=new)
-                y = np.asarray(y)
-            else:
-                shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-                if len(shape) == 2 and shape[1] > 1 and not options.get("multi_output"):
-                    raise ValueError(
-                        f"y must hold one label for each sample, got shape {tuple(shape)}; FractionalRegressor takes "
-                        f"several outputs, and sklearn.multioutput.MultiOutputClassifier makes one classifier for each "
-                        f"label"
-                    )
-                table, y = checked_table(self, X, y, reset=new, **options)
-                if check is not None:
-                    check(y)
-        same = {"parameters": self._parameters_text(), "features_of_X": repr(self._features())}
-        together.check_same(**same, fits_before=repr(self._goes_on()))
+        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+        if len(shape) == 2 and shape[1] > 1 and not options.get("multi_output"):
+            raise ValueError(
+                f"y must hold one label for each sample, got shape {tuple(shape)}; FractionalRegressor takes "
+                f"several outputs, and sklearn.multioutput.MultiOutputClassifier makes one classifier for each label"
+            )
+        table, y = checked_table(self, X, y, reset=new, **options)
+        if check is not None:
+            check(y)
         weight = checked_weights(sample_weight, table.shape[0])
         table = table.toarray() if issparse(table) else table
         if new and not isinstance(table, Encoded):
             heaviest(weight)
             names = self._features()["names"] or [f"x{j}" for j in range(self.n_features_in_)]
-            self.encoding_, notes = learn(table, weight, names)
-            for note in notes if together.is_first() else ():
+            # Rank 0 learns the columns from its rows and tells the others.
+            learned = learn(table, weight, names) if processes.is_first() else None
+            self.encoding_, notes = processes.from_first(learned)
+            for note in notes if processes.is_first() else ():
                 warnings.warn(note.removeprefix("warning: "), stacklevel=4)
-        with together.joint("encoding the samples"):
-            return inputs_of(self.encoding_, table), y, weight
-
-    def _parameters_text(self) -> str:
-        return repr((type(self).__name__, parameters_document(self.get_params(deep=False))))
+        return inputs_of(self.encoding_, table), y, weight
 
     def _features(self) -> dict[str, Any]:
         names = getattr(self, "feature_names_in_", None)
@@ -273,17 +263,14 @@ def inputs_of(encoding: Encoder, table: Any, rows: slice = slice(None)) -> np.nd
 
 def checked_weights(given: Any, n: int) -> np.ndarray:
     """A weight for each of n samples, float64, from one for each, one for all, or None, which is 1."""
-    with together.joint("checking sample_weight"):
-        given = as_numpy(given)
-        if not together.is_alone() and (not n or (given is not None and not np.any(given))):
-            return np.zeros(n)  # other processes may have samples, or some with a weight
-        if given is None or isinstance(given, Real):
-            given = np.full(n, 1.0 if given is None else given)
-        weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
-        if weight.shape != (n,) or (weight < 0).any():
-            got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
-            raise ValueError(
-                f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
-                f"pass an array of shape ({n},)"
-            )
-        return weight
+    given = as_numpy(given)
+    if given is None or isinstance(given, Real):
+        given = np.full(n, 1.0 if given is None else given)
+    weight = check_array(given, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+    if weight.shape != (n,) or (weight < 0).any():
+        got = f"shape {weight.shape}" if weight.shape != (n,) else f"{weight.min()}"
+        raise ValueError(
+            f"sample_weight must hold a number for each of the {n} samples, none negative, got {got}; "
+            f"pass an array of shape ({n},)"
+        )
+    return weight

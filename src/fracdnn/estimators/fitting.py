@@ -2,14 +2,12 @@
 
 import math
 import os
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from fracdnn.estimators.calibration import Calibration, temperature_of, weights_of
+from fracdnn.estimators.calibration import Calibration, temperature_of, weight_of
 from fracdnn.estimators.model_file import parameters_document
 from fracdnn.estimators.recipe import Recipe, resolve_recipe
 from fracdnn.estimators.shaping import Shaping
@@ -37,14 +35,13 @@ from fracdnn.training import (
     Standardization,
     Task,
     Training,
+    processes,
     shown_progress,
-    together,
 )
-from fracdnn.training.adam import Adam, adam_epoch, can_go_side_by_side
+from fracdnn.training.adam import Adam, adam_epoch
 from fracdnn.training.progress import logged
 from fracdnn.training.records import record_of
 from fracdnn.training.task import digest
-from fracdnn.training.together import Rows
 
 # Parameters that a network has, too.
 _NETWORK_OPTIONS = ("n_layers", "order", "width", "step_size", "activation", "bias", "learn_order")
@@ -113,70 +110,42 @@ class Fitting(SharedParameters, BaseEstimator):
         return list(found[:n_members])
 
     def _shown(self, iterations: int) -> AbstractContextManager[Callable[..., None] | None]:
-        """A bar for so many iterations, where there is to be one."""
-        if not together.is_first():
+        """Return a context with a bar for so many iterations, if there is to be one."""
+        if not processes.is_first():
             return nullcontext()
         return shown_progress(iterations) if self.verbose else logged(iterations)
 
-    def _train_tasks(
-        self, tasks: list[Any], recipe: Recipe, adam: type = AdamTraining, *, with_intervals: bool = False
-    ) -> None:
-        """Train the members, at once where that is possible, and keep their networks, how sure they may be, and what
-        there is to tell.
-        """
+    def _train_tasks(self, tasks: list[Task], recipe: Recipe, *, with_intervals: bool = False) -> None:
+        """Train the members; keep their networks, how sure they may be, and what there is to tell."""
         _check_matrix_fits(tasks[0].network, self.solver)
-        at_once: Any = self._training(recipe, self.max_time, adam=adam)
-        if can_go_side_by_side(tasks, at_once):
-            with self._shown(recipe.max_iter) as watch:
-                for task in tasks:
-                    task.watch = watch
-                kept, histories = tasks, at_once.fit_all(tasks)
-        else:
-            histories = self._one_by_one(tasks, recipe, adam)
-            # The first is kept wherever it ends; of the others, those that came to an end of their own.
-            pairs = zip(tasks, histories, strict=False)
-            kept = [task for task, history in pairs if history.status not in _CUT_SHORT] or tasks[:1]
+        with self._shown(recipe.max_iter) as watch:
+            for task in tasks:
+                task.watch = watch
+            histories = self._training(recipe).fit_all(tasks)
         ended = next((history.status for history in histories if history.status in _CUT_SHORT), "")
-        if len(histories) < len(tasks):
-            ended = ended or "time limit"
+        pairs = list(zip(tasks, histories, strict=True))
+        # By Adam members train side by side, and all have come as far; else one after the other.
+        cut = () if self.solver == "adam" else _CUT_SHORT
+        kept = [task for task, history in pairs if history.records and history.status not in cut] or tasks[:1]
         self.members_, self.temperature_, self.calibration_ = [task.network for task in kept], None, None
-        self.__dict__.pop("_adam", None)  # its moments belong to other weights
+        self.__dict__.pop("_adam", None)  # Its moments belong to other weights.
         held_out = [task.part(task.held_out.to(task.x.device)) for task in kept if task.held_out is not None]
-        with together.joint("calibrating"), torch.no_grad():
+        with torch.no_grad():
             outputs = [task.network(task.x).to("cpu", torch.float64) for task in held_out]
+        rows = [(out, task.target.cpu(), weight_of(task)) for out, task in zip(outputs, held_out, strict=True)]
+        # Every rank calibrates with the rows that all ranks held out.
+        every = zip(*processes.from_each(rows), strict=True)
+        known = [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in every]
         if self.calibrate and held_out and self._loss == "cross_entropy":
-            self.temperature_ = temperature_of(held_out, outputs)
+            self.temperature_ = temperature_of(known)
         if held_out and with_intervals:
-            self.calibration_ = self._calibrated(held_out, outputs)
-        self._warn(histories, ended, len(tasks))
+            scores = [self._scores(output, target) for output, target, _ in known]
+            features = [task.x.cpu() for task in held_out]
+            has_scale = processes.count() == 1 and self._loss == "squared_error"
+            weights = [weight for _, _, weight in known]
+            self.calibration_ = Calibration.of(scores, weights, features if has_scale else None)
+        self._warn([history for history in histories if history.records] or histories[:1], ended, len(tasks))
         self._tell(replace(histories[0], status=ended or histories[0].status), tasks[0])
-
-    def _one_by_one(self, tasks: list[Any], recipe: Recipe, adam: type) -> list[History]:
-        """Train the members while there is time; the histories of those that were begun."""
-        histories: list[History] = []
-        began, left = time.monotonic(), self.max_time
-        with self._shown(len(tasks) * recipe.max_iter) as watch:
-            for number, task in enumerate(tasks):
-                if number and self.max_time is not None:  # the least of all processes, as all must end together
-                    spent = torch.tensor([time.monotonic() - began], dtype=torch.float64)
-                    left = float(self.max_time) - float(together.largest(spent, "the time spent"))
-                    if left <= 0:
-                        break
-                task.watch = watch and partial(watch, before=number * recipe.max_iter)
-                histories.append(self._training(recipe, left, number, adam).fit(task))
-                if histories[-1].status in _CUT_SHORT:
-                    break
-        return histories
-
-    def _calibrated(self, held_out: list[Any], outputs: list[torch.Tensor]) -> Calibration | None:
-        """How far off each member is on the rows of all processes that it held out."""
-        with together.joint("calibrating"):
-            scores = [self._scores(output, task.target.cpu()) for output, task in zip(outputs, held_out, strict=True)]
-            here = scores, weights_of(held_out)
-        every = zip(*together.from_each(here, "the held-out samples"), strict=True)
-        scores, weights = ([torch.cat(parts) for parts in zip(*each, strict=True)] for each in every)
-        has_scale = together.is_alone() and self._loss == "squared_error"
-        return Calibration.of(scores, weights, [task.x.cpu() for task in held_out] if has_scale else None)
 
     @abstractmethod
     def _scores(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -223,16 +192,15 @@ class Fitting(SharedParameters, BaseEstimator):
         """
         # Scaled numbers may depend, in their last digits, on the machine; those that were given do not.
         given = [as_tensor(each) for each in (X, target, weight)]
-        identity = None if self.checkpoint_path is None else digest(given, places=None)
-        X, target, weight, rows = merge_repeated(X, self._scaled(target), weight)
-        samples = x, values, weights = as_tensor(X), as_tensor(target), as_tensor(weight)
+        identity = None if self.checkpoint_path is None else digest(given)
+        X, target, weight = merge_repeated(X, self._scaled(target), weight)
+        x, values, weights = as_tensor(X), as_tensor(target), as_tensor(weight)
         generator = torch.Generator().manual_seed(seed)
-        recipe = resolve_recipe(self, rows.n, X.shape[1])
+        recipe = resolve_recipe(self, sum(processes.from_each(len(X))), X.shape[1])
         if new:
-            self.standardization_ = Standardization.of(x, weights)
-            self.shaping_ = Shaping.of(X, weight, recipe.n_bins, self.clip)
-        if rows.places is not None:
-            x, values, weights = (each[rows.places] for each in samples)
+            # Rank 0's rows scale the inputs of all ranks.
+            found = Standardization.of(x, weights), Shaping.of(X, weight, recipe.n_bins, self.clip)
+            self.standardization_, self.shaping_ = processes.from_first(found)
         n_features = X.shape[1] + self.shaping_.n_added
         network = self._new_network(n_features, generator) if new else self.network_
         task = Task(
@@ -242,7 +210,6 @@ class Fitting(SharedParameters, BaseEstimator):
             values.to(self._device(), self._dtype() if values.is_floating_point() else torch.int64),
             weights.to(self._device(), self._dtype()),
             generator,
-            rows=rows,
             identity=identity,
         )
         return task, recipe
@@ -253,7 +220,7 @@ class Fitting(SharedParameters, BaseEstimator):
 
     def _seed(self) -> int:
         """The first process's: where `random_state` is None, others draw other ones."""
-        return together.from_rank(0, int(check_random_state(self.random_state).randint(2**31 - 1)), "the seed")
+        return processes.from_first(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
     def _network_options(self) -> dict[str, Any]:
         given = parameters_document(self.get_params(deep=False))
@@ -282,25 +249,19 @@ class Fitting(SharedParameters, BaseEstimator):
             )
         return True
 
-    def _training(
-        self, recipe: Recipe, max_time: float | None, member: int | None = None, adam: type = AdamTraining
-    ) -> Training:
-        """Of all members at once, or of one of them by its number."""
+    def _training(self, recipe: Recipe) -> Training:
         # Plain numbers: a search may hand in NumPy's, which JSON does not know.
         stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
-        checkpoints = None
-        if self.checkpoint_path is not None:
-            checkpoints = Checkpoints(os.fspath(self.checkpoint_path), int(self.checkpoint_every), self.resume)
-            if member is not None and recipe.n_members > 1:
-                checkpoints = checkpoints.of_member(member)
+        path = self.checkpoint_path
         options: Any = {
             "early_stopping": stopping if recipe.holds_out else None,
-            "checkpoints": checkpoints,
-            "keep_interrupted": not _interrupts_raised.get(),
-            "max_time": None if max_time is None else float(max_time),
+            "checkpoints": path and Checkpoints(os.fspath(path), int(self.checkpoint_every), self.resume),
+            # Ranks cannot agree on where to go on from an interrupt.
+            "keep_interrupted": processes.count() == 1 and not _interrupts_raised.get(),
+            "max_time": None if self.max_time is None else float(self.max_time),
         }
         if self.solver == "adam":
-            return adam(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
+            return AdamTraining(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
         return FullBatchTraining(self.solver, recipe.max_iter, float(self.tol), **options)
 
     def _scaled(self, target: np.ndarray) -> np.ndarray:
@@ -323,7 +284,7 @@ def random_parts(task: Task, n_parts: int, generator: torch.Generator) -> list[t
     """The row numbers of random parts of nearly the same size, over which each class is spread evenly."""
     order = torch.randperm(task.n, generator=generator)
     if task.objective.loss == "cross_entropy":
-        order = order[torch.sort(task.all_targets()[order], stable=True).indices]
+        order = order[torch.sort(task.target.cpu()[order], stable=True).indices]
     return [order[k::n_parts] for k in range(n_parts)]
 
 
@@ -356,8 +317,8 @@ def as_tensor(values: np.ndarray) -> torch.Tensor:
 
 
 def heaviest(weight: np.ndarray) -> float:
-    """The largest weight of all processes, which must be above 0."""
-    found = float(together.largest(torch.tensor([weight.max(initial=0.0)]), "the largest weight"))
+    """Return the largest weight, which must be above 0."""
+    found = float(weight.max(initial=0.0))
     if not found > 0:
         raise ValueError(
             "sample_weight and class_weight must leave a sample with a weight above 0, got zero for all; raise one"
@@ -365,30 +326,19 @@ def heaviest(weight: np.ndarray) -> float:
     return found
 
 
-def merge_repeated(
-    X: np.ndarray, target: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Rows]:
-    """Distinct samples of all processes in sorted order with their weights added up, those without weight left out.
+def merge_repeated(X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return distinct samples in sorted order with their weights added up, without those of no weight.
 
     The objective is the same and costs less; and a weight is then worth a repetition to the last bit. Only the ratios
     of weights count: they are divided by a power of 2, so that in single precision none overflows and none is lost.
-
-    Of several processes, the first that has a sample keeps it; the rows say which those of this one are. So a training
-    does not depend on which process was given which samples.
     """
-    largest = heaviest(weight)
+    largest = max(processes.from_each(heaviest(weight)))
     kept = weight > 0
-    given = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
-    several = together.from_each(given, "the samples, to find repeated ones")
-    begin = sum(len(each[0]) for each in several[: together.rank()])
-    X, target, weight = given if together.is_alone() else map(np.concatenate, zip(*several, strict=True))
+    X, target, weight = X[kept], target[kept], np.ldexp(weight[kept], -int(np.frexp(largest)[1]))
     both = np.column_stack([X, target.astype(np.float64)])
-    # By keys, which takes half the time that rows do.
+    # Sorting keys takes half the time that sorting rows does.
     _, first, which = np.unique(_sorting_keys(both), return_index=True, return_inverse=True)
-    weight = np.bincount(which, weights=weight, minlength=len(first))
-    places = ((begin <= first) & (first < begin + len(given[0]))).nonzero()[0]
-    rows = Rows(len(first), None if together.is_alone() else torch.from_numpy(places))
-    return X[first], target[first], weight, rows
+    return X[first], target[first], np.bincount(which, weights=weight, minlength=len(first))
 
 
 def _sorting_keys(rows: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.fitting import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import quantiles
 from fracdnn.parameters import RegressorParameters
-from fracdnn.training import Standardization, together
+from fracdnn.training import Standardization, processes
 
 # The interquartile range of a normal distribution, in standard deviations.
 _QUARTILES = 1.349
@@ -82,7 +82,6 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
         X, y, weight = self._checked(X, y, sample_weight, new=new, multi_output=True, y_numeric=True)
         values = np.asarray(y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values
-        together.check_same(outputs_of_y=str(y.shape[1:]))
         if not new and values.shape[1] != self.network_.architecture.n_outputs:
             raise ValueError(
                 f"y must have {self.network_.architecture.n_outputs} outputs as before, got {values.shape[1]}; "
@@ -91,10 +90,13 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
         self._flat = y.ndim == 1
         if new:
             self._set_target_scale(X, values, weight)
+            # Rank 0's rows scale the targets of all ranks.
+            self.target_scale_ = processes.from_first(self.target_scale_)
+            self.target_limits_ = processes.from_first(self.target_limits_)
         return X, values, weight
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:
-        _, merged, weights, _ = merge_repeated(X, values, weight)
+        _, merged, weights = merge_repeated(X, values, weight)
         quartiles = [quantiles(column, weights, np.array([0.25, 0.5, 0.75])) for column in merged.T]
         low, middle, high = np.stack(quartiles, axis=1)
         with np.errstate(over="ignore"):

@@ -11,17 +11,15 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-import torch
 
 from fracdnn.exceptions import TableError
 from fracdnn.tables.cells import Strays, as_text, missing_as_null
 from fracdnn.tables.column import Categories, Column, Dates, Numbers, Place, Unused, from_document
 from fracdnn.tables.ids import Numbering, without_ids
 from fracdnn.tables.late import pl
-from fracdnn.tables.summaries import Summary, Sums, Tree, median_of
+from fracdnn.tables.summaries import Sums, median_of
 from fracdnn.tables.summary import ColumnSummary
 from fracdnn.tables.words import count, nearest, quoted
-from fracdnn.training import Standardization, together
 
 # So many columns are listed in a terminal, and so much of a name and of examples.
 MOST_LINES, NAME_WIDTH, EXAMPLES_WIDTH = 60, 24, 34
@@ -195,12 +193,6 @@ class TableSummary(Sums):
         found = zip(schema.items(), self.columns, strict=True)
         return Encoder(tuple(summary.column(name, dtype, decimal) for (name, dtype), summary in found))
 
-    def standardization(self, encoding: Encoder) -> Standardization:
-        """Mean and deviation of the inputs that the encoding makes of the rows to learn from, which weigh the same."""
-        found = [each.moments(column) for column, each in zip(encoding.columns, self.columns, strict=True)]
-        mean, deviation = (torch.from_numpy(np.concatenate(part)) for part in zip(*found, strict=True))
-        return Standardization.of_moments(mean, deviation)
-
     def notes(self, encoding: Encoder) -> list[str]:
         """Warnings; see `ColumnSummary.notes`."""
         found = zip(encoding.columns, self.columns, strict=True)
@@ -213,18 +205,12 @@ def summary_of(table: "pl.DataFrame", weight: np.ndarray) -> TableSummary:
 
 
 def learn(table: Any, weight: np.ndarray, names: Sequence[str]) -> tuple[Encoder, list[str]]:
-    """What the rows with a weight say, those of all processes, and warnings; a weight counts as repetitions."""
-    is_array = isinstance(table, np.ndarray)
-    if together.is_alone() and is_array:
+    """Learn the columns from the rows with a weight, which counts as repetitions; return warnings, too."""
+    if isinstance(table, np.ndarray):
         found = Encoder(tuple(_numbers(table[:, j], weight, name) for j, name in enumerate(names)))
         return with_inputs(found), left_out_notes(found)
-    frame = pl.DataFrame(table) if is_array else table
-    frame = _alike(frame.rename(dict(zip(frame.columns, names, strict=True))))
-    with together.joint("learning what the columns are"):
-        mine = summary_of(frame, weight)
-    tree = Tree[TableSummary]()
-    tree.add_part(together.rank(), mine)
-    summary = shared(tree).root()
+    frame = table.rename(dict(zip(table.columns, names, strict=True)))
+    summary = summary_of(frame, weight)
     encoding = summary.encoding(frame.schema)
     return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
 
@@ -237,23 +223,6 @@ def _numbers(values: np.ndarray, weight: np.ndarray, name: str) -> Column:
     return Numbers(name, median_of(values[known], weight[known]), gaps)
 
 
-def _alike(frame: "pl.DataFrame") -> "pl.DataFrame":
-    """With columns of one type on all processes: categories or text where they differ, and where there are no rows."""
-    if together.is_alone():
-        return frame
-    number, category = (pl.Boolean, pl.Null), (pl.Categorical, pl.Enum)
-    mine = [
-        "number" if dtype.is_numeric() or dtype in number else "category" if dtype in category else str(dtype)
-        for dtype in (frame.dtypes if frame.height else ())
-    ]
-    every = filter(None, together.from_each(mine, "the types of the columns"))
-    for name, *kinds in zip(frame.columns, *every, strict=True):
-        if len(set(kinds)) > 1 or not frame.height:
-            kind = pl.Categorical if "category" in kinds else pl.String
-            frame = frame.with_columns(as_text(frame[name]).cast(kind))
-    return frame
-
-
 def with_inputs(encoding: Encoder) -> Encoder:
     """An encoding of some use; where all columns are left out, an error that says why."""
     if not encoding.feature_names:
@@ -264,22 +233,6 @@ def with_inputs(encoding: Encoder) -> Encoder:
 
 def left_out_notes(encoding: Encoder) -> list[str]:
     return [f"column {quoted(name)} is left out: {why}" for name, why in encoding.left_out.items()]
-
-
-def shared(tree: Tree[Summary]) -> Tree[Summary]:
-    """The tree of all processes, on each of them, where every one has that of its range of parts, in their order.
-
-    One node at a time is sent, and merged at once.
-    """
-    if together.is_alone():
-        return tree
-    what, whole = "the summary of the table", Tree[Summary]()
-    for rank, n_nodes in enumerate(together.numbers(len(tree.nodes), what)):
-        for number in range(n_nodes):
-            mine = tree.nodes[number] if rank == together.rank() else None
-            level, place, summary = together.from_rank(rank, mine, what)
-            whole.add_part(place, summary, level)
-    return whole
 
 
 def describe_columns(summary: TableSummary, encoding: Encoder) -> list[dict[str, str]]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from fracdnn.exceptions import TableError
 from fracdnn.tables.cells import Marks, has_no_text, may_be_numbers, missing_as_null, numbers_in, parsed
@@ -14,7 +13,6 @@ from fracdnn.tables.late import pl
 from fracdnn.tables.summaries import Sums
 from fracdnn.tables.summary import Reading, merged_readings, number_readings
 from fracdnn.tables.words import check_target_name, listed, quoted
-from fracdnn.training import Standardization
 
 MOST_LABELS = 10_000
 # A target of whole numbers with at most this many different ones is taken for classes.
@@ -23,12 +21,11 @@ MOST_CLASSES = 20
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What is to be predicted: classes with the number of rows to learn from that have them, or a scale of values."""
+    """What is to be predicted: classes with the number of rows to learn from that have them, or values."""
 
     name: str
     classes: np.ndarray | None
     counts: np.ndarray
-    scale: Standardization | None = None
     least: float = math.nan
     most: float = math.nan
     decimal: str = ""
@@ -37,11 +34,6 @@ class Target:
     @property
     def task(self) -> str:
         return "regression" if self.classes is None else "classification"
-
-    def digest(self) -> str:
-        scale = None if self.scale is None else [self.scale.mean.tolist(), self.scale.deviation.tolist()]
-        classes = None if self.classes is None else self.classes.tolist()
-        return repr((self.name, self.task, classes, self.counts.tolist(), scale))
 
     def values(self, column: "pl.Series") -> np.ndarray:
         """Labels or values as the whole table has them, whatever this part of it looks like."""
@@ -103,17 +95,14 @@ class TargetSummary(Sums):
         if numbers is None or numbers.infinite:
             cells = pl.Series([]) if self.labels is None else self.labels["label"]
             raise no_finite_numbers(cells.alias(name))
-        count, mean, deviation = vars(numbers.moments).values()
-        scale = Standardization.of_moments(torch.from_numpy(mean), torch.from_numpy(deviation))
-        return Target(
-            name, None, count, scale, float(numbers.least[0]), float(numbers.most[0]), decimal, self.marks.unit
-        )
+        count = numbers.moments.count
+        return Target(name, None, count, float(numbers.least[0]), float(numbers.most[0]), decimal, self.marks.unit)
 
     def _classes(self, name: str) -> Target:
         if self.labels is None:
             raise TableError(
-                f"the target column {quoted(name)} must hold at most {MOST_LABELS:,} classes when streamed, "
-                f"got more; group them, or pass --memory-limit to read the table whole"
+                f"the target column {quoted(name)} must hold at most {MOST_LABELS:,} classes, "
+                f"got more; group them, or pass --task regression for numbers"
             )
         labels = target_values(self.labels["label"].alias(name), "classification")
         classes, which = np.unique(labels, return_inverse=True)

@@ -2,14 +2,12 @@
 
 from fracdnn.training.adam import AdamTraining
 from fracdnn.training.checkpoints import Checkpoints
-from fracdnn.training.evaluation import backward
 from fracdnn.training.loops import FullBatchTraining, MiniBatchTraining, Training
 from fracdnn.training.normalization import Standardization, normalize_batch
-from fracdnn.training.objective import Objective, Regularization
+from fracdnn.training.objective import Objective, Regularization, backward
 from fracdnn.training.progress import shown_progress
 from fracdnn.training.records import History, Record
 from fracdnn.training.run import EarlyStopping
-from fracdnn.training.samples import Samples, StreamedAdamTraining, StreamedTask
 from fracdnn.training.task import Task, accuracy
 
 __all__ = [
@@ -22,10 +20,7 @@ __all__ = [
     "Objective",
     "Record",
     "Regularization",
-    "Samples",
     "Standardization",
-    "StreamedAdamTraining",
-    "StreamedTask",
     "Task",
     "Training",
     "accuracy",

@@ -1,4 +1,4 @@
-"""What is minimized: a loss of the outputs plus the regularization. The definition; `evaluation` says how it is run."""
+"""The objective of a training: a loss of the outputs plus the regularization."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.linalg import vector_norm
 from torch.nn.functional import cross_entropy
 
 from fracdnn.exceptions import InvalidArgumentError
@@ -16,7 +15,7 @@ from fracdnn.tracing import outside_of_modes
 from fracdnn.validation import check_choice
 
 LOSSES, LAPLACIANS = ("cross_entropy", "squared_error"), ("time", "matrix")
-# Features, targets, and weights or None.
+# Features, targets, and the weights of the samples or None.
 Chunk = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 Linear = Callable[[torch.Tensor], torch.Tensor]
 
@@ -49,22 +48,8 @@ class Regularization:
             total = total + (0.5 * factor) * image.square().sum()
         return total
 
-    def add_to_gradients(self, weights: Weights) -> float | torch.Tensor:
-        """The same as a number, on a GPU as a tensor; its gradients are added to those of the parameters, in place."""
-        total: float | torch.Tensor = 0.0
-        for factor, parameter, laplacian in self._terms(weights):
-            image = parameter if laplacian is None else laplacian(parameter)
-            norm = vector_norm(image)
-            total += 0.5 * factor * (norm if norm.is_cuda else float(norm)) ** 2
-            if parameter.requires_grad:
-                gradient = image if laplacian is None else laplacian(image)
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                parameter.grad.add_(gradient, alpha=factor)
-        return total
-
     def _terms(self, weights: Weights) -> list[tuple[float, Any, Linear | None]]:
-        """The terms ½ factor ‖A p‖², as the factor, p and a symmetric A, None for the identity."""
+        """Return the terms ½ factor ‖A p‖² as the factor, p, and a symmetric A or None for the identity."""
         n_layers, laplacian = len(weights.operators), self._time if self.laplacian == "time" else self._matrix
         if self.smooth and self.laplacian == "matrix" and weights.operators.dim() < 3:
             raise InvalidArgumentError(
@@ -81,25 +66,22 @@ class Regularization:
         return [term for term in terms if term[0] and term[1] is not None]
 
     def _time(self, operators: torch.Tensor) -> torch.Tensor:
-        """(−Δ)^s over the layers."""
+        """Apply (−Δ)^s over the layers."""
         laplacian = neumann_laplacian(len(operators), self.exponent, operators.dtype, operators.device)
         return (laplacian @ operators.reshape(len(operators), -1)).view_as(operators)
 
     def _matrix(self, operators: torch.Tensor) -> torch.Tensor:
-        """(−Δ)^s over rows and columns."""
+        """Apply (−Δ)^s over rows and columns."""
         values, vectors = _spectrum(operators.shape[-1], operators.dtype, operators.device)
         modes = (values.unsqueeze(-1) + values) ** self.exponent * (vectors.T @ operators @ vectors)
         return vectors @ modes @ vectors.T
-
-
-# Constants stay where they were first needed: a CUDA graph goes on reading them.
 
 
 @cache
 def neumann_laplacian(
     n: int, exponent: float = 1.0, dtype: torch.dtype = torch.float64, device: torch.device | None = None
 ) -> torch.Tensor:
-    """(−Δ)^exponent on n points with reflecting ends, [n, n]: 2, −1 off the diagonal, 1 in the corners."""
+    """Return (−Δ)^exponent on n points with reflecting ends, [n, n]: 2, −1 off the diagonal, 1 in the corners."""
     values, vectors = _spectrum(n)
     return outside_of_modes(lambda: (vectors @ (values**exponent * vectors).T).to(device, dtype))
 
@@ -108,7 +90,7 @@ def neumann_laplacian(
 def _spectrum(
     n: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Eigenvalues and eigenvectors (cosines) of the second difference with reflecting ends."""
+    """Return eigenvalues and eigenvectors (cosines) of the second difference with reflecting ends."""
 
     def spectrum() -> tuple[torch.Tensor, torch.Tensor]:
         k = torch.arange(n, dtype=torch.float64)
@@ -117,18 +99,6 @@ def _spectrum(
         return values.to(device, dtype), (vectors / vectors.norm(dim=0)).to(device, dtype)
 
     return outside_of_modes(spectrum)
-
-
-def whole_weight(x: torch.Tensor, weight: torch.Tensor | None) -> float:
-    """What samples weigh together, as float64 adds it up; their number where they have no weights."""
-    return float(len(x)) if weight is None else float(weight.sum(dtype=torch.float64))
-
-
-def weighted_hits(output: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
-    """The weight of the samples that outputs put in the right class, and of all, float64 on the CPU."""
-    hits = (output.max(1).indices == target).to(output.dtype)
-    weight = torch.ones_like(hits) if weight is None else weight
-    return torch.stack([hits @ weight, weight.sum()]).cpu().double()
 
 
 @dataclass(frozen=True)
@@ -151,7 +121,7 @@ class Objective:
             )
 
     def unsmoothed(self) -> "Objective":
-        """With the labels as they are: what held-out samples are judged by."""
+        """Return the same without label smoothing, by which held-out samples are judged."""
         return replace(self, label_smoothing=0.0)
 
     def __call__(
@@ -162,7 +132,7 @@ class Objective:
     def of_outputs(
         self, network: FractionalNetwork, outputs: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None
     ) -> torch.Tensor:
-        """The objective where the network's outputs are known."""
+        """Return the objective from the network's outputs."""
         return self.data_loss(outputs, target, weight) + self.regularization(network)
 
     def data_loss(self, outputs: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
@@ -178,3 +148,29 @@ class Objective:
                 f"for one output pass target.unsqueeze(1)"
             )
         return losses.mean() if weight is None else (losses @ weight) / weight.sum()
+
+    def check_labels(self, n_outputs: int, target: torch.Tensor) -> None:
+        """Refuse labels that have no output: on a GPU they would end the process."""
+        if self.loss != "cross_entropy" or not len(target):
+            return
+        bad = target[(target < 0) | (target >= n_outputs)]
+        if len(bad):
+            raise InvalidArgumentError(
+                f"target must hold classes from 0 to {n_outputs - 1} for {n_outputs} outputs, got {int(bad[0])}; "
+                f"number the classes from 0, or give the network more outputs"
+            )
+
+
+def backward(
+    objective: Objective,
+    network: FractionalNetwork,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+) -> tuple[float, torch.Tensor]:
+    """Return the objective as a number and the outputs; add the gradients to those of the parameters."""
+    with torch.enable_grad():
+        outputs = network(x)
+        loss = objective.of_outputs(network, outputs, target, weight)
+        loss.backward()
+    return float(loss.detach()), outputs.detach()

@@ -1,4 +1,4 @@
-"""How far a training is, on standard error: a progress bar, or lines where nobody looks at a terminal; and metrics."""
+"""Progress on standard error: a bar, or lines where that is no terminal; and metrics as JSON."""
 
 import json
 import re
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +15,40 @@ from fracdnn.training.records import Record
 
 # Characters of the bar, and of the time left below 100 hours.
 _BAR, _TIME_LEFT = 8, 8
-# Seconds after which a line comes within an iteration.
-BETWEEN_LINES = 30.0
+# Lines of a training at most, and seconds after which a further line comes.
+MOST_LINES, BETWEEN_LINES = 20, 30.0
 # Shows an iteration, by its number.
 Bar = Callable[[int, Record], object]
-# Of the training under way, if anything is to be told of it.
-log: "Log | None" = None
-_metrics: Path | None = None
 
 
 class Log:
-    """Shows each iteration: a line, and within a long one a line every half minute, or the `bar`; and writes a line of
-    JSON for each to the file of `metrics_to`.
+    """Shows iterations as some twenty lines or by the `bar`, and writes a line of JSON for each to the file `metrics`.
+
+    A line also comes every half minute, even within an iteration.
     """
 
-    def __init__(self, total: int, *, lines: bool, bar: Bar | None) -> None:
-        self._total, self._lines, self._bar = total, lines, bar
+    def __init__(self, total: int, *, lines: bool, bar: Bar | None, metrics: Path | None) -> None:
+        self._total, self._lines, self._bar, self._metrics = total, lines, bar, metrics
         self._began = self._told = time.monotonic()
         self._done, self._rows, self.checkpoint = 0, 0.0, 0
 
     def add_rows(self, rows: float, loss: Callable[[], float]) -> None:
-        """More rows of this iteration; `loss` computes its loss so far where that is shown."""
+        """Count more rows of this iteration; `loss` computes its loss so far if a line is due."""
         self._rows += rows
         if self._lines and time.monotonic() - self._told >= BETWEEN_LINES:
             self._tell(f"within iteration {self._done + 1} of {self._total}: loss {loss():.4g}")
 
-    def add(self, record: Record, before: int = 0) -> None:
-        step = before + record.iteration
-        if step <= self._done:  # of several at once, the first to come
+    def add(self, record: Record) -> None:
+        step, held_out = record.iteration, record.validation_score
+        if step <= self._done:  # Of several members, the first to come is shown.
             return
-        held_out = record.validation_score
-        if _metrics is not None:
-            found = {"step": step, "time": round(time.time(), 3), "loss": record.loss, "held_out_loss": held_out}
-            self._write(_metrics, step, json.dumps({**found, "rows_per_second": round(self._rate(), 1)}))
+        if self._metrics is not None:
+            values = {"step": step, "time": round(time.time(), 3), "loss": record.loss, "held_out_loss": held_out}
+            self._write(self._metrics, step, json.dumps({**values, "rows_per_second": round(self._rate(), 1)}))
         if self._bar is not None:
             self._bar(step, record)
-        if self._lines:
+        is_due = time.monotonic() - self._told >= BETWEEN_LINES
+        if self._lines and (is_due or step % -(-self._total // MOST_LINES) == 0 or step == self._total):
             also = "" if held_out is None else f", held out {held_out:.4g}"
             self._tell(f"iteration {step} of {self._total}: loss {record.loss:.4g}{also}")
         self._began, self._rows, self._done = time.monotonic(), 0.0, step
@@ -58,12 +57,12 @@ class Log:
         return self._rows / max(time.monotonic() - self._began, 1e-9)
 
     def _tell(self, text: str) -> None:
-        saved = f"last checkpoint {self.checkpoint}" if self.checkpoint else "no checkpoint"
-        print(f"fracdnn: {text}, {self._rate():,.0f} rows/s, {saved}", file=sys.stderr, flush=True)
+        saved = f", last checkpoint {self.checkpoint}" if self.checkpoint else ""
+        print(f"fracdnn: {text}, {self._rate():,.0f} rows/s{saved}", file=sys.stderr, flush=True)
         self._told = time.monotonic()
 
     def _write(self, path: Path, step: int, line: str) -> None:
-        """One more line; a training that goes on, or begins anew, first drops those of iterations that come again."""
+        """Append a line; a training that goes on, or begins anew, first drops iterations that come again."""
         try:
             if not self._done and path.exists():
                 steps = re.finditer(r'\{"step": (\d+), .*\}\n', path.read_text(encoding="utf-8"))
@@ -75,39 +74,46 @@ class Log:
             raise
 
 
+# Threads have values of their own: several trainings may run at once.
+_log: ContextVar[Log | None] = ContextVar("_log", default=None)
+_metrics: ContextVar[Path | None] = ContextVar("_metrics", default=None)
+
+
+def current_log() -> Log | None:
+    """Return the log of the training under way in this thread, if it has one."""
+    return _log.get()
+
+
 @contextmanager
 def metrics_to(path: Path | None) -> Iterator[None]:
-    """A block whose training writes a line of JSON for each iteration."""
-    global _metrics
-    _metrics = path
+    """Let trainings in this block write a line of JSON for each iteration to the file."""
+    token = _metrics.set(path)
     try:
         yield
     finally:
-        _metrics = None
+        _metrics.reset(token)
 
 
 @contextmanager
 def logged(total: int, *, lines: bool = False, bar: Bar | None = None) -> Iterator[Any]:
-    """What a task's `watch` takes to show records and to write metrics; None where there is nothing to do."""
-    global log
-    if not lines and bar is None and _metrics is None:
+    """Yield a task's `watch`, which shows records and writes metrics; None if there is nothing to do."""
+    metrics = _metrics.get()
+    if not lines and bar is None and metrics is None:
         yield None
         return
-    log = Log(total, lines=lines, bar=bar)
+    log = Log(total, lines=lines, bar=bar, metrics=metrics)
+    token = _log.set(log)
     try:
         yield log.add
     finally:
-        log = None
+        _log.reset(token)
 
 
 @contextmanager
 def shown_progress(total: int) -> Iterator[Any]:
-    """Show loss, accuracy, gradient norm and line-search trials, as many as a line has room for, and the time left.
+    """Show loss, accuracy, held-out loss and more, as many as a line has room for, and the time left.
 
-    Where standard error is no terminal, there are lines; see `Log`.
-
-    Yields what a task's `watch` takes; of several trainings in a row, `before` is how many iterations the ones before
-    may have taken.
+    Where standard error is no terminal, there are lines; see `Log`. Yields what a task's `watch` takes.
     """
     require("rich")
     from rich.console import Console
@@ -131,15 +137,16 @@ def shown_progress(total: int) -> Iterator[Any]:
 
 
 def _figures(record: Record, room: int) -> str:
-    """As many as fit into so many characters, the most telling first."""
-    parts = [f"loss {record.loss:.2e}"]
-    if record.accuracy is not None:
-        parts.append(f"{100 * record.accuracy:.1f} % right")
-    if record.validation_score is not None:
-        parts.append(f"held out {record.validation_score:.2e}")
-    parts.append(f"gradient {record.gradient_norm:.0e}")
-    if record.line_search_trials:
-        parts.append(f"{record.line_search_trials} trial{'s' if record.line_search_trials > 1 else ''}")
+    """Return as many figures as fit into so many characters, the most telling first."""
+    trials = record.line_search_trials
+    parts = [
+        f"loss {record.loss:.2e}",
+        "" if record.accuracy is None else f"{100 * record.accuracy:.1f} % right",
+        "" if record.validation_score is None else f"held out {record.validation_score:.2e}",
+        f"gradient {record.gradient_norm:.0e}",
+        f"{trials} trial{'s' if trials > 1 else ''}" if trials else "",
+    ]
+    parts = [part for part in parts if part]
     while len(parts) > 1 and len(", ".join(parts)) > room:
         parts.pop()
     return ", ".join(parts)

@@ -3,7 +3,6 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from fracdnn.nn import FractionalNetwork
@@ -24,11 +23,10 @@ class Record:
 
 @dataclass
 class History:
-    """Records in order, why training stopped, and whether its steps ran from CUDA graphs."""
+    """Records in order, and why training stopped."""
 
     records: list[Record] = field(default_factory=list)
     status: str = ""
-    captured: bool = False
 
     def column(self, name: str) -> list[Any]:
         return [getattr(record, name) for record in self.records]
@@ -37,23 +35,31 @@ class History:
     def line_search_trials(self) -> int:
         return sum(record.line_search_trials for record in self.records)
 
+    @property
+    def kept_iteration(self) -> int:
+        """The iteration whose network is kept: the best on held-out samples, the last one without them; or 0."""
+        scored = [record for record in self.records if record.validation_score is not None]
+        if scored:
+            return min(scored, key=lambda record: record.validation_score or 0.0).iteration
+        return self.records[-1].iteration if self.records else 0
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "History":
-        """The inverse of `to_dict`; a TypeError where the document holds something else than records."""
+        """Invert `to_dict`; raise TypeError if the document holds anything but records."""
         records = [Record(**record) for record in document["records"]]
-        status, captured = document["status"], document["captured"]
-        plain = isinstance(status, str) and isinstance(captured, bool)
+        plain = isinstance(document["status"], str)
         for each in records:
-            layers = each.layer_gradients
-            numbers = (each.loss, each.gradient_norm, each.accuracy or 0.0, each.validation_score or 0.0)
+            numbers = [each.loss, each.gradient_norm, each.accuracy or 0.0, each.validation_score or 0.0]
+            numbers += each.layer_gradients
+            plain = plain and isinstance(each.layer_gradients, list)
+            plain = plain and all(isinstance(number, float | int) for number in numbers)
             plain = plain and all(isinstance(count, int) for count in (each.iteration, each.line_search_trials))
-            plain = plain and isinstance(layers, list) and all(isinstance(n, float | int) for n in (*numbers, *layers))
         if not plain:
             raise TypeError("a history of something else than numbers")
-        return cls(records, status, captured)
+        return cls(records, document["status"])
 
 
 def record_of(
@@ -62,23 +68,18 @@ def record_of(
     loss: float,
     accuracy: float | None,
     gradient_norm: float | None = None,
-    **others: Any,
+    line_search_trials: int = 0,
 ) -> Record:
-    """A record for the point where the network and its gradients stand."""
+    """Return a record for the point where the network and its gradients stand."""
     if gradient_norm is None:
         gradients = [p.grad for p in network.parameters() if p.grad is not None]
         gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
-    return Record(number, loss, gradient_norm, layer_gradient_norms(network), accuracy=accuracy, **others)
+    return Record(number, loss, gradient_norm, layer_gradient_norms(network), line_search_trials, accuracy)
 
 
 def layer_gradient_norms(network: FractionalNetwork) -> list[float]:
-    """The norm of (∇K, ∇b) of each layer, from the gradients as they stand."""
+    """Return the norm of (∇K, ∇b) for each layer, from the gradients as they stand."""
     weights = network.weights()
-    parts = [p.grad for p in (weights.operators, weights.b) if p is not None and p.grad is not None]
-    if not parts:
-        return [0.0] * len(weights.operators)
-    if parts[0].is_cuda:  # only the norms leave it
-        sums = [part.detach().double().reshape(len(part), -1).square().sum(1) for part in parts]
-        return torch.stack(sums).sum(0).sqrt().tolist()
-    rows = (part.detach().reshape(len(part), -1).cpu().numpy() for part in parts)
-    return np.sqrt(sum(np.square(row).sum(1) for row in rows)).tolist()
+    gradients = [p.grad for p in (weights.operators, weights.b) if p is not None and p.grad is not None]
+    squares = [gradient.detach().reshape(len(gradient), -1).double().square().sum(1) for gradient in gradients]
+    return torch.stack(squares).sum(0).sqrt().tolist() if squares else [0.0] * len(weights.operators)

@@ -1,9 +1,9 @@
-"""Trainings under way, of one network or of several at once: histories, early stopping, checkpoints to go on from."""
+"""Trainings under way, of one network or of several: histories, early stopping, checkpoints to go on from."""
 
 import copy
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,8 +15,10 @@ from fracdnn.exceptions import FileContentError, InvalidArgumentError
 from fracdnn.interrupts import interrupt_afterwards
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.operators import describe
-from fracdnn.training import progress, together
+from fracdnn.optim import Status
+from fracdnn.training import processes
 from fracdnn.training.checkpoints import Checkpoints, newest, write_checkpoint
+from fracdnn.training.progress import current_log
 from fracdnn.training.records import History, Record
 from fracdnn.training.task import Task
 from fracdnn.validation import check_count
@@ -41,38 +43,39 @@ class EarlyStopping:
 
 
 class EndedError(Exception):
-    """Raised by a run that ends before its loop does, with the status of members that have none; see `fit_all`."""
+    """Raised by a run that ends before its loop does, with the status of members that have none."""
 
 
 class Member:
-    """One network of a run: `task`, the samples to train on, `validation`, those held out, and its history.
+    """One network of a run: its `task` without the rows held out for `validation`, and its history.
 
-    `position` is what its loop needs to go on, empty at the beginning. `history.status` is set where it has ended.
+    `position` holds what a checkpoint said of the loop, empty at the beginning; `current_position` returns the present
+    one. `history.status` is set once the member has ended.
     """
 
-    def __init__(self, whole: Task, identity: State, saved: State | None, early_stopping: EarlyStopping | None) -> None:
-        """Hold samples of the `whole` out, or take all from the state that a checkpoint has."""
-        self._early_stopping, self._identity = early_stopping, identity
+    def __init__(self, whole: Task, identity: State, saved: State | None, stopping: EarlyStopping | None) -> None:
+        """Hold out samples of the `whole`, or take all from the saved state."""
+        self._stopping, self._identity = stopping, identity
         self.history, self.position = History(), State()
+        self.current_position: Callable[[], State] = lambda: self.position
         self._best: State | None = None
         self._best_score, self._waited = float("inf"), 0
-        self.task, self.validation = whole, whole.validation if early_stopping else None
-        held_out = _drawn(whole, early_stopping) if early_stopping and whole.validation is None else None
+        self._held_out = _held_out(whole, stopping) if stopping else None
         if saved:
-            held_out = _checked(saved["held_out"], held_out, whole)
-        self._held_out = held_out
-        if held_out is not None:
+            self._held_out = _checked(saved["held_out"], self._held_out, whole)
+        self.task, self.validation = whole, None
+        if self._held_out is not None:
             kept = torch.ones(whole.n, dtype=torch.bool)
-            kept[held_out] = False
+            kept[self._held_out] = False
             self.task = whole.part(kept.nonzero().squeeze(1).to(whole.x.device))
-            validation = whole.part(held_out.to(whole.x.device))
+            validation = whole.part(self._held_out.to(whole.x.device))
             self.validation = replace(validation, objective=validation.objective.unsmoothed())
         if saved:
             self._restore(saved)
         self.check_patience()
 
     def add(self, record: Record, score: float | None = None) -> Record:
-        """Note a record of the point where the network stands; `score` is the held-out loss where that is known."""
+        """Note a record of the point where the network stands; `score` is the held-out loss if it is known."""
         if self.validation is not None:
             if score is None:
                 with torch.no_grad():
@@ -86,20 +89,25 @@ class Member:
         return record
 
     def check_patience(self) -> None:
-        """End where the held-out part has not improved for long enough, also before a resumed run."""
-        if self._early_stopping is not None and self._waited >= self._early_stopping.n_iter_no_change:
+        """End if the held-out loss has not improved for long enough."""
+        if self._stopping is not None and self._waited >= self._stopping.n_iter_no_change:
             self.history.status = NO_IMPROVEMENT
 
     def keep_best(self) -> None:
         if self._best is not None:
             self.task.network.load_state_dict(self._best)
 
-    def document(self, position: State) -> State:
-        """A copy of the whole state of the training, to go on from."""
+    def stay(self) -> None:
+        """Keep the present position when the loop that made it ends."""
+        self.position = self.current_position()
+        self.current_position = lambda: self.position
+
+    def document(self) -> State:
+        """Return a copy of the whole state of the training, to go on from."""
         return {
             "identity": self._identity,
             "history": replace(self.history, records=list(self.history.records)),
-            "position": copy.deepcopy(position),
+            "position": copy.deepcopy(self.current_position()) | {"status": self.history.status},
             "network": copy.deepcopy(self.task.network.state_dict()),
             "generator": self.task.generator.get_state(),
             "held_out": self._held_out,
@@ -111,21 +119,22 @@ class Member:
     def _restore(self, saved: State) -> None:
         self._best, self._best_score = saved["best"], float(saved["best_score"])
         self._waited, self.position = check_count(saved["waited"], "waited"), dict(saved["position"])
-        if not self.position:
+        status = str(self.position.pop("status"))
+        if not self.position and saved["history"]["records"]:
             raise ValueError("no position to go on from")
-        self.history = History.from_dict(saved["history"])
-        # One of several may have ended; a run that came to its end may go on with other limits.
-        self.history.status = str(self.position.get("status", ""))
+        # A run that came to its limit may go on with a larger one.
+        status = "" if status == Status.ITERATION_LIMIT else status
+        self.history = replace(History.from_dict(saved["history"]), status=status)
         self.keep_best()  # which shows whether it fits
         self.task.network.load_state_dict(saved["network"])
         self.task.generator.set_state(saved["generator"])
 
 
-def _drawn(whole: Task, early_stopping: EarlyStopping) -> torch.Tensor:
-    """The rows to hold out, unless the task says so."""
+def _held_out(whole: Task, stopping: EarlyStopping) -> torch.Tensor:
+    """Return the rows to hold out."""
     if whole.held_out is not None:
         return whole.held_out
-    n_held_out = max(1, int(early_stopping.validation_fraction * whole.n))
+    n_held_out = max(1, int(stopping.validation_fraction * whole.n))
     if n_held_out == whole.n:
         raise InvalidArgumentError(
             f"early_stopping must leave samples to train on, got {n_held_out} in all; pass more samples or None"
@@ -134,7 +143,7 @@ def _drawn(whole: Task, early_stopping: EarlyStopping) -> torch.Tensor:
 
 
 def _checked(saved: torch.Tensor | None, drawn: torch.Tensor | None, whole: Task) -> torch.Tensor | None:
-    """The rows that a checkpoint says are held out, if they can be; as many as are `drawn` now."""
+    """Return the rows held out in a checkpoint, which must be as many of the whole as are drawn now."""
     if saved is None or drawn is None:
         if saved is not drawn:
             raise ValueError("samples held out without early stopping, or none with it")
@@ -148,33 +157,31 @@ def _checked(saved: torch.Tensor | None, drawn: torch.Tensor | None, whole: Task
 
 
 class Run:
-    """Where a loop notes its records. The state of all members is one file."""
+    """The members of a training, its checkpoints and its time limit. The state of all members is one file."""
 
-    def __init__(self, tasks: Sequence[Task], training: Any, ends: float | None) -> None:
-        """`training` is a `Training`; when the clock says `ends`, its time is over."""
-        self._ends = ends
+    def __init__(self, tasks: Sequence[Task], training: Any) -> None:
+        self._ends = None if training.max_time is None else time.monotonic() + training.max_time
         self._checkpoints: Checkpoints | None = training.checkpoints
-        # How each member goes on from the last record or mark, unless it was written.
+        # The state of all members at the last record, unless it was written.
         self._unwritten: list[State] = []
-        if not together.is_alone():
-            _check_ranks(tasks[0], training)
         identities = [_identity(task, training.settings()) if training.checkpoints else {} for task in tasks]
         stopping, saved = training.early_stopping, self._saved(identities)
         with self.restoring():
             self.members = [Member(*each, stopping) for each in zip(tasks, identities, saved, strict=True)]
 
-    def note(self, records: Sequence[tuple[Member, Record]], positions: Callable[[], Iterable[State]]) -> None:
-        """After the members' `add`: write a checkpoint, show the records and end, each if it is due.
-
-        `positions` says how each of the members goes on from here.
-        """
-        if not records:  # what was not finite is no place to go on from
+    def note(self, records: Sequence[tuple[Member, Record]]) -> None:
+        """Write a checkpoint, show the records and end, each if it is due; call it after the members' `add`."""
+        if not records:  # Do not write a checkpoint of a non-finite state.
             self.check_ended()
             return
-        number, is_over = records[0][1].iteration, self._is_over()
-        # Ctrl-C in between would leave a record that the next run goes on from, and nobody was shown.
-        with interrupt_afterwards(), together.joint(f"record {number}"):
-            self._write_if_due(number, positions, is_over)
+        number = records[0][1].iteration
+        is_over = self._ends is not None and processes.is_true_on_any(time.monotonic() >= self._ends)
+        # An interrupt in between would leave a record in the checkpoint that nobody was shown.
+        with interrupt_afterwards():
+            if self._checkpoints is not None:
+                self._unwritten = [member.document() for member in self.members]
+                if is_over or number % self._checkpoints.every == 0:
+                    self._write(self._checkpoints)
             for member, record in records:
                 if member.task.watch is not None:
                     member.task.watch(record)
@@ -184,59 +191,36 @@ class Run:
         if is_over:
             raise EndedError(TIME_LIMIT)
 
-    def mark(self, number: int, positions: Callable[[], Iterable[State]], records: Callable[[], list[Record]]) -> None:
-        """Between records, after `number` steps towards the next one: write a checkpoint if it is due, and end if the
-        time is over. Then the next record, as far as it is, is the last one; a resumed run makes it anew.
-        """
-        is_over = self._is_over()
-        with together.joint("writing a checkpoint"):
-            self._write_if_due(number, positions, is_over)
-        if is_over:
-            self.members[0].history.records += records()
-            raise EndedError(TIME_LIMIT)
-
     def check_ended(self) -> None:
-        if "" not in [member.history.status for member in self.members]:
+        if all(member.history.status for member in self.members):
             raise EndedError
 
     def write_last(self) -> None:
-        """Write how to go on from the last record or mark, if there are checkpoints and that was not written."""
-        with together.joint("writing the last checkpoint"):
-            if self._unwritten:
-                self._write()
+        """Write the state at the last record if it was not written; ranks that an interrupt stopped cannot agree."""
+        if self._checkpoints is not None and self._unwritten and processes.count() == 1:
+            self._write(self._checkpoints)
 
     def restoring(self) -> AbstractContextManager[None]:
-        """Around what is taken from a checkpoint: what does not fit is the file's fault, and the error says so."""
+        """Report what does not fit in a checkpoint as the file's fault."""
         points = self._checkpoints
         return checked(points.path, "checkpoint") if points and points.resume else nullcontext()
 
-    def _is_over(self) -> bool:
-        """Whether the time is over on any rank: clocks began at different moments, and all must end together."""
-        if self._ends is None:
-            return False
-        return bool(together.largest(torch.tensor([int(time.monotonic() >= self._ends)]), "the time left"))
-
-    def _write_if_due(self, number: int, positions: Callable[[], Iterable[State]], is_over: bool) -> None:
-        """Write a checkpoint, or keep it for an interrupt, which comes where nobody could go on from."""
-        if self._checkpoints is None or not together.is_first():
-            return
-        pairs = zip(self.members, positions(), strict=True)
-        self._unwritten = [member.document(position) for member, position in pairs]
-        if is_over or number % self._checkpoints.every == 0:
-            self._write()
-
-    def _write(self) -> None:
-        assert self._checkpoints is not None
+    def _write(self, points: Checkpoints) -> None:
         members = [{**state, "history": state["history"].to_dict()} for state in self._unwritten]
-        write_checkpoint(self._checkpoints.path, {"members": members})
-        if progress.log is not None:
-            progress.log.checkpoint = max(len(state["history"].records) for state in self._unwritten)
+        for state in members if processes.count() > 1 else ():
+            state["ranks"] = processes.from_each({name: state[name] for name in ("generator", "held_out")})
+        if processes.is_first():
+            write_checkpoint(points.path, {"members": members})
+        if (log := current_log()) is not None:
+            log.checkpoint = max(len(state["history"].records) for state in self._unwritten)
         self._unwritten = []
 
     def _saved(self, identities: Sequence[State]) -> Sequence[State | None]:
-        """The states of the members in a checkpoint, which must be of the same training."""
+        """Return the states of the members in a checkpoint, which must be of the same training."""
         n, points = len(identities), self._checkpoints
-        if points is None or not points.resume or (found := newest(points.path)) is None:
+        found = newest(points.path) if points and points.resume and processes.is_first() else None
+        found = processes.from_first(found)
+        if points is None or found is None:
             return [None] * n
         if found.damage:
             warnings.warn(f"{found.damage}; training goes on from the checkpoint before it, {found.path}", stacklevel=2)
@@ -254,30 +238,16 @@ class Run:
                         f"{points.path} must be a checkpoint of this training, got one with other {others[0]}; "
                         f"go on with what it was begun with, or remove the file to start anew"
                     )
+                each |= each["ranks"][processes.rank()] if processes.count() > 1 else {}
         return members
 
 
 def _identity(task: Task, settings: State) -> State:
-    """What must be the same to go on; as JSON gives it back."""
-    network, objective = _described(task.network), asdict(task.objective)
-    return {"data": task.digest(), "network": network, "objective": objective, "settings": settings}
+    """Return what must be the same to go on, as JSON gives it back."""
+    data, objective = " ".join(processes.from_each(task.digest())), asdict(task.objective)
+    return {"data": data, "network": _described(task.network), "objective": objective, "settings": settings}
 
 
 def _described(network: FractionalNetwork) -> State:
     options = {**network.options, "activation": describe(network.architecture.activation)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
-
-
-def _check_ranks(task: Task, training: Any) -> None:
-    """Refuse ranks that were given something else than others."""
-    points = training.checkpoints
-    state = [value.detach().cpu().contiguous().numpy().tobytes() for value in task.network.parameters()]
-    together.check_same(
-        training=repr(replace(training, checkpoints=None, keep_interrupted=False)),
-        checkpoints=repr(points and (points.every, points.resume)),
-        network=repr(_described(task.network)),
-        objective=repr(task.objective),
-        parameters=b"".join(state),
-        generator=task.generator.get_state().numpy().tobytes(),
-    )
-    task.check_alike()

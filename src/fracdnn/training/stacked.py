@@ -1,11 +1,12 @@
 """Several networks of one shape as one: their parameters stacked, so that a step of all costs little more than of one.
 
-`StackedNetworks` goes forward and back as a network does by hand, for dense layers behind an input projection, with a
-leading axis for the networks; the networks' own parameters are views of it. `StackedMembers` are their samples, for
-`Epochs`.
+`StackedNetworks` computes outputs and gradients as a network does by hand, for dense layers behind an input projection,
+with a leading axis for the networks; the networks' own parameters are views of it. `StackedMembers` adds samples and
+the objective; `SingleMember` has the same interface for one network of any kind.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,40 +18,42 @@ from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
 from fracdnn.nn.engines.by_hand import Walk
 from fracdnn.nn.learned import orders_from
-from fracdnn.training.objective import Objective
-from fracdnn.training.records import Record
+from fracdnn.training.objective import Objective, Regularization
+from fracdnn.training.records import Record, record_of
 from fracdnn.training.task import Task
 
 _RAW_ORDER = "memory.learned_order.raw"
-# As in `Weights`.
+# The fields of `Weights`.
 _WEIGHTS = ("K", "b", "W", "input_weight", "input_bias")
 _DECAYED = {"W": "decay_output", "K": "decay", "input_weight": "decay"}
-# Axes that are the other way round in memory.
+# Axes that are swapped in memory: the matrices of a layer lie next to each other.
 _LAYOUT = {"K": (0, 1), "b": (0, 1), "input_weight": (1, 2)}
-# So many states stay in a processor's cache.
+# As many states as stay in a processor's cache.
 _ROWS_AT_A_TIME = 512
 
 
-def can_stack(networks: Sequence[FractionalNetwork]) -> bool:
-    """Whether they are of one shape, and of a kind that is known here."""
-    first = networks[0]
+def can_stack(tasks: Sequence[Task]) -> bool:
+    """Return True if the networks have one shape and kind, and one plain objective, that `StackedMembers` knows."""
+    first, objective = tasks[0].network, tasks[0].objective
     alike = all(
         type(each) is FractionalNetwork and each.options == first.options and each.W.device == first.W.device
-        for each in networks
+        for each in (task.network for task in tasks)
     )
     a, memory = first.architecture, first.memory
     plain = a.has_input_projection and a.has_skip and a.operator == "dense" and a.bias is True
     plain = plain and isinstance(a.activation, str)
     one_order = memory.learned_steps is None and not memory.order.dim() and not memory.step_size.dim()
-    trained = all(parameter.requires_grad for each in networks for parameter in each.parameters())
-    return alike and plain and one_order and trained
+    trained = all(parameter.requires_grad for task in tasks for parameter in task.network.parameters())
+    terms = objective.regularization
+    known = type(objective) is Objective and type(terms) is Regularization and not terms.smooth and not terms.decay_bias
+    weighted = all(task.weight is not None and task.objective == objective for task in tasks)
+    return alike and plain and one_order and trained and known and weighted
 
 
 class StackedNetworks:
-    """The parameters of all, [n_networks, …], in the order in which each network has them, and their `gradients`.
+    """The parameters of all networks, [n_networks, …], in the order of each network's own, and their `gradients`.
 
-    The matrices of a layer lie next to each other in memory, and gradients as their parameters do, which the fused Adam
-    takes for granted.
+    Gradients lie in memory as their parameters do, which the fused Adam requires.
     """
 
     def __init__(self, networks: Sequence[FractionalNetwork]) -> None:
@@ -66,14 +69,10 @@ class StackedNetworks:
         for place, own in enumerate(self._own):
             for one, stacked in zip(own, self.parameters, strict=True):
                 one.data = stacked[place]
-        self._step_size = self._memory.step_size.to(networks[0].W.device)  # a CUDA graph can hold no copying
         is_fixed, like, n_layers = self._memory.is_fixed, networks[0].W, self.architecture.n_layers
+        self._step_size = self._memory.step_size.to(like.device)
         plan = self._memory.plan(like, n_layers, compress=False) if is_fixed else None
         self._fixed = plan and self._walk_by(MembersPlan(plan.factors, plan.matrix()))
-
-    def constants(self) -> object:
-        """What a call reads beside the parameters."""
-        return self._step_size
 
     def untie(self) -> None:
         """Give each network parameters of its own again."""
@@ -83,13 +82,13 @@ class StackedNetworks:
 
     @torch.no_grad()
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Outputs [n_networks, n, n_outputs] of samples [n_networks, n, n_features]."""
+        """Return outputs [n_networks, n, n_outputs] of samples [n_networks, n, n_features]."""
         self._walk = self._fixed or self._walk_by(self._learned_plan(self.parameters[self.names.index(_RAW_ORDER)]))
         return self._walk.outputs(x)
 
     @torch.no_grad()
     def back(self, cotangent: torch.Tensor) -> None:
-        """The gradients, from those of the outputs of the last call."""
+        """Compute the gradients from those of the outputs of the last call."""
         weights: list[Any] = list(self._walk.back(cotangent))
         found, memory = dict(zip(_WEIGHTS, weights, strict=False)), weights[len(_WEIGHTS) :]
         if memory:
@@ -103,7 +102,7 @@ class StackedNetworks:
 
     @torch.enable_grad()
     def _learned_plan(self, raw: torch.Tensor) -> MembersPlan:
-        """With weights [N, N, n_networks, 1, 1] and factors [N, n_networks, 1, 1], on the graph of the orders."""
+        """Return a plan with weights [N, N, n_networks, 1, 1] on the graph of the orders."""
         self._raw, n_layers = raw.detach().requires_grad_(), self.architecture.n_layers
         orders = orders_from(self._raw).reshape(-1)
         matrices = torch.stack([quick_memory_matrix(order, n_layers) for order in orders], dim=-1)
@@ -111,36 +110,77 @@ class StackedNetworks:
         return MembersPlan(factors[..., None, None], matrices[..., None, None])
 
 
-class StackedMembers:
-    """Tasks with stacked networks and samples: those of shorter ones are followed by zeros, samples without weight.
+class SingleMember:
+    """One task as members of its own: tensors without the axis of members."""
 
-    All have the same number of batches.
+    axis = 0
+
+    def __init__(self, task: Task, batch_size: int) -> None:
+        self._task, self.counts = task, [task.n]
+        self.parameters = list(task.network.parameters())
+        self.changing = [*self.parameters, *task.network.buffers()]
+        self.sizes = [min(batch_size, task.n - begin) for begin in range(0, task.n, batch_size)]
+        self.rows = torch.tensor(self.sizes, dtype=torch.float64, device=task.x.device).unsqueeze(1)
+
+    def shuffle(self) -> None:
+        """Put the samples in a new random order."""
+        order = torch.randperm(self._task.n, generator=self._task.generator)
+        self._shuffled = self._task.part(order.to(self._task.x.device))
+        self.data = [each for each in self._shuffled.chunk if each is not None]
+
+    def evaluate(self, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the objective [1] and the outputs; the gradients become those of the parameters."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        x, target, *weight = batch
+        task = replace(self._task, x=x, target=target, weight=weight[0] if weight else None)
+        return torch.tensor([task.backward()], dtype=torch.float64, device=x.device), task.output
+
+    def hits(self, outputs: torch.Tensor) -> torch.Tensor | None:
+        """Return the share of right classes [1], then 1, of outputs for all samples; None for a regression."""
+        share = self._shuffled.accuracy(outputs)
+        return None if share is None else torch.tensor([[share], [1.0]], dtype=torch.float64)
+
+    def records(self, number: int, results: Sequence[tuple[float, float | None]]) -> list[Record]:
+        return [record_of(self._task.network, number, *results[0])]
+
+    def held_out_losses(self) -> None:
+        """Leave it to `Member.add`."""
+
+    def untie(self) -> None:
+        """Do nothing: the network's parameters are its own."""
+
+
+class StackedMembers:
+    """Tasks with stacked networks and samples, in `n_batches` equal mini-batches.
+
+    Members with fewer samples are padded with zeros, samples without weight.
     """
 
     axis = 1
 
-    def __init__(self, tasks: Sequence[Task], batch_size: int, validation: Sequence[Task]) -> None:
-        self.tasks, self._objective = tasks, tasks[0].objective
+    def __init__(self, tasks: Sequence[Task], batch_size: int, n_batches: int, validation: Sequence[Task]) -> None:
+        self._tasks, self._objective = tasks, tasks[0].objective
         self._chunks = [task.chunk for task in tasks]
         self.network = StackedNetworks([task.network for task in tasks])
-        self.parameters = self.kept = self.network.parameters
+        self.parameters = self.changing = self.network.parameters
         self.untie = self.network.untie
         self.counts = [task.n for task in tasks]
-        self.n_batches = -(-max(self.counts) // batch_size)
-        self.sizes = [batch_size] * self.n_batches
-        self.data = _padded(self._chunks, len(self.sizes) * batch_size)
-        starts = batch_size * torch.arange(len(self.sizes)).unsqueeze(1)
+        self.sizes = [batch_size] * n_batches
+        self.data = _padded(self._chunks, n_batches * batch_size)
+        starts = batch_size * torch.arange(n_batches).unsqueeze(1)
         rows = (torch.tensor(self.counts) - starts).clamp(0, batch_size)
         self.rows = rows.to(tasks[0].x.device, torch.float64)
         self._held_out = (_padded([task.chunk for task in validation]), validation[0].objective) if validation else None
 
-    def load(self, orders: Sequence[torch.Tensor]) -> None:
-        """Write the samples in these orders."""
+    def shuffle(self) -> None:
+        """Put the samples of each member in a new random order."""
+        orders = [torch.randperm(task.n, generator=task.generator).to(task.x.device) for task in self._tasks]
         _fill(self.data, self._chunks, orders)
 
     @torch.no_grad()
     def evaluate(self, batch: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The objective of each network and the outputs; the gradients become those of the parameters."""
+        """Return the objectives [n_members] and the outputs; the gradients become those of the parameters."""
         (x, target, weight), stack, terms = batch, self.network, self._objective.regularization
         outputs = stack(x)
         losses, cotangent = _with_cotangent(outputs, target, weight, self._objective)
@@ -155,15 +195,15 @@ class StackedMembers:
         return losses, outputs
 
     @torch.no_grad()
-    def accuracies(self, outputs: torch.Tensor) -> list[float | None]:
-        """Of outputs for all samples; None for regressions."""
+    def hits(self, outputs: torch.Tensor) -> torch.Tensor | None:
+        """Return the weight of right classes and of all samples, [2, n_members]; None for regressions."""
         if self._objective.loss != "cross_entropy":
-            return [None] * len(self._chunks)
+            return None
         _, target, weight = self.data
-        return list((((outputs.argmax(2) == target) * weight).sum(1) / weight.sum(1)).tolist())
+        return torch.stack([((outputs.argmax(2) == target) * weight).sum(1), weight.sum(1)]).cpu().double()
 
     def records(self, number: int, results: Sequence[tuple[float, float | None]]) -> list[Record]:
-        """A record of each network, of losses, accuracies and the gradients of its parameters."""
+        """Return a record for each member, from losses, accuracies and the gradients of its parameters."""
         own = [each.grad.double().square() for each in self.parameters if each.grad is not None]
         squares = dict(zip(self.network.names, own, strict=True))
         norms = torch.stack([each.flatten(1).sum(1) for each in squares.values()]).sum(0).sqrt().tolist()
@@ -172,20 +212,20 @@ class StackedMembers:
         return [Record(number, loss, norm, each, accuracy=share) for (loss, share), norm, each in rows]
 
     @torch.no_grad()
-    def scores(self) -> list[float | None]:
-        """The losses of what each network has not seen."""
+    def held_out_losses(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return each member's mean loss on its held-out samples, and what these weigh."""
         if self._held_out is None:
-            return [None] * len(self._chunks)
+            return None
         (x, target, weight), objective = self._held_out
         parts = [x] if x.is_cuda else x.split(_ROWS_AT_A_TIME, 1)
         outputs = torch.cat([self.network(part) for part in parts], 1)
-        return list(_with_cotangent(outputs, target, weight, objective)[0].tolist())
+        return _with_cotangent(outputs, target, weight, objective)[0], weight.sum(1)
 
 
 def _with_cotangent(
     outputs: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, objective: Objective
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mean loss over its samples of each network, [n_networks], and its cotangent; 0 where they weigh nothing."""
+    """Return the mean loss [n_networks] and its cotangent; 0 for samples without weight."""
     share = (weight / weight.sum(1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny)).unsqueeze(2)
     if objective.loss == "squared_error":
         off = (outputs - target) * share
@@ -197,7 +237,7 @@ def _with_cotangent(
 
 
 def _padded(chunks: Sequence[Sequence[Any]], length: int | None = None) -> list[torch.Tensor]:
-    """x, target and weight of all tasks; behind those that are shorter are zeros: samples without weight."""
+    """Return x, target and weight of all members, with zeros after the samples of shorter ones."""
     sizes = [len(x) for x, *_ in chunks]
     n = max(sizes) if length is None else length
     stacked = [kind.new_zeros(len(chunks), n, *kind.shape[1:]) for kind in chunks[0] if kind is not None]
