@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.case import Case, Options
 from benchmarks.cases.gpu import GROUP, WAYS, Network
-from benchmarks.cases.gpu_dense import DENSE, FIT
+from benchmarks.cases.gpu_dense import DENSE
 from benchmarks.measures import Record, median, number, ratio
 from benchmarks.peers import PACKAGES
 from benchmarks.runner import FIELDS, run_case
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="a small size, to see that it runs")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="a folder for the results")
-    parser.add_argument("--only", nargs="+", metavar="GROUP", choices=[each.name for each in (GROUP, DENSE, FIT)])
+    parser.add_argument("--only", nargs="+", metavar="GROUP", choices=[each.name for each in (GROUP, DENSE)])
     parser.add_argument("--case", nargs="+", metavar="WORD", default=[], help="cases whose names hold all these words")
     parser.add_argument(
         "--profile", type=int, default=0, metavar="N", help="kernels of the N largest cases of the group gpu"
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         print("skipped: the groups of the GPU need a CUDA device, and there is none", file=sys.stderr)
         return 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
-    groups = [group for group in (GROUP, DENSE, FIT) if not told.only or group.name in told.only]
+    groups = [group for group in (GROUP, DENSE) if not told.only or group.name in told.only]
     every = [(group.name, case) for group in groups for case in group.cases(Options(told.quick))]
     chosen = [(group, case) for group, case in every if all(word in case.name for word in told.case)]
     records, made = Records(told.out / "gpu.json", FIELDS), made_with(PACKAGES)

@@ -24,7 +24,6 @@ GROUPS: dict[str, Group] = {
         depth.CHECKPOINT,
         gpu.GROUP,
         gpu_dense.DENSE,
-        gpu_dense.FIT,
         solver.SOLVER,
         long_solve.LONG_SOLVE,
         long_solve.STEPS,

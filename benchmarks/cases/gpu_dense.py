@@ -1,16 +1,12 @@
-"""Dense networks on a GPU, value and gradients of a loss, against the residual network as torch writes it; and the
-fit of an estimator, from CUDA graphs and step by step.
+"""Dense networks on a GPU, value and gradients of a loss, against the residual network as torch writes it.
 
 Without a CUDA device nothing runs; `python -m benchmarks.gpu` runs these cases, too.
 """
 
 import copy
-import warnings
 from functools import cached_property, partial
 from typing import Any
-from unittest import mock
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -19,7 +15,7 @@ from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.cases.gpu import ORDER, STEP_SIZE, Captured, peak_of
 from benchmarks.ways import distance, residual
 from fracdnn.nn import FractionalNetwork
-from fracdnn.training import Objective, Task, adam
+from fracdnn.training import Objective, Task
 
 # Layers, width, batch: those of the paper, tables of measurements, and those of `gpu`.
 SMALL = [(35, 2, 280), (35, 16, 5000), (35, 64, 4096)]
@@ -147,59 +143,4 @@ def cases(options: Options) -> list[Case]:
     return [case(*size) for size in (*SMALL, *WIDE)]
 
 
-class Fit:
-    """A classifier on a made-up table; what it learns must be the same in both ways."""
-
-    def __init__(self, rows: int, features: int, epochs: int) -> None:
-        random = np.random.default_rng(0)
-        self.X = random.normal(size=(rows, features))
-        noise = 0.3 * random.normal(size=rows)
-        self.y = np.sin(2 * self.X[:, 0]) + self.X[:, 1] * self.X[:, 2] + noise > 0
-        self.epochs = epochs
-
-    def fitted(self, way: str) -> Any:
-        from fracdnn.estimators import FractionalClassifier
-
-        model = FractionalClassifier(device="cuda", max_iter=self.epochs, random_state=0)
-        captures = mock.patch.object(adam, "can_capture", return_value=way == "graphs")
-        with captures, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.fit(self.X, self.y)
-        torch.cuda.synchronize()
-        if model.history_.captured != (way == "graphs"):
-            raise ImportError("a fit that was to run from CUDA graphs did not, or the other way round")
-        return model
-
-    @cached_property
-    def expected(self) -> float:
-        return float(self.fitted("steps").loss_)
-
-
-def fit(way: str, problem: Fit) -> Rival:
-    if not torch.cuda.is_available():
-        raise ImportError("needs a CUDA device, and there is none")
-
-    def error() -> float:
-        return abs(float(problem.fitted(way).loss_) / problem.expected - 1.0)
-
-    return Rival(partial(problem.fitted, way), error, tolerance=1e-3)
-
-
-def fits(options: Options) -> list[Case]:
-    rows, epochs = (1000, 5) if options.quick else (100_000, 20)
-    target = Target("GPU, fit of 100,000 x 30: step by step / CUDA graphs, time", "steps", "graphs", at_least=5.0)
-    return [
-        Case(
-            name=f"{rows} x 30, {epochs} epochs",
-            settings={"rows": rows, "epochs": epochs},
-            build=partial(Fit, rows, 30, epochs),
-            rivals={way: partial(fit, way) for way in ("graphs", "steps")},
-            turns=1 if options.quick else 2,
-            warm_turns=0,
-            targets=() if options.quick else (target,),
-        )
-    ]
-
-
 DENSE = Group("gpu-dense", "dense networks on a GPU against the residual network", cases)
-FIT = Group("gpu-fit", "an estimator's fit on a GPU from CUDA graphs and step by step", fits)

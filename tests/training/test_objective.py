@@ -1,10 +1,8 @@
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.nn import FractionalNetwork
-from fracdnn.nn.architecture import Weights
 from fracdnn.training import Objective, Regularization, Standardization, backward, normalize_batch
 from fracdnn.training.objective import neumann_laplacian
 
@@ -74,12 +72,6 @@ def test_a_term_without_a_factor_is_left_alone():
     torch.nn.init.constant_(net.K, torch.inf)
     for regularization in (Regularization(), Regularization(decay_output=0.3), Regularization(decay_bias=0.3)):
         assert torch.isfinite(regularization(net))
-
-
-def test_on_a_gpu_nobody_waits_for_the_number():
-    with FakeTensorMode(), torch.no_grad():
-        K, W = torch.ones(2, 3, 3, device="cuda"), torch.ones(2, 3, device="cuda")
-        assert Regularization(decay=0.1).add_to_gradients(Weights(K, None, W, None, None)).is_cuda
 
 
 def test_nothing_is_added_by_default():
@@ -171,3 +163,21 @@ def test_targets_of_another_shape_are_not_broadcast():
     net, x = FractionalNetwork(3, 1, n_layers=2).double(), batch(9)
     with pytest.raises(InvalidArgumentError, match=r"target must have the shape of the outputs, \(9, 1\), got \(9,\)"):
         Objective("squared_error")(net, x, torch.zeros(9, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("regularization", [Regularization(), Regularization(0.3, 2.0, 0.4, 0.5, exponent=0.7)])
+def test_gradients_are_those_of_the_objective_and_added_to_those_that_are_there(regularization):
+    net, objective = network(), Objective(regularization=regularization)
+    given = batch(), torch.tensor([0, 1, 1, 0, 1])
+    expected = torch.autograd.grad(objective(net, *given), list(net.parameters()))
+    for times in (1, 2):
+        loss, outputs = backward(objective, net, *given)
+        assert loss == float(objective(net, *given).detach())
+        assert outputs.shape == (5, 2)
+        for parameter, gradient in zip(net.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, times * gradient)
+
+
+def test_labels_without_an_output_are_refused():
+    with pytest.raises(InvalidArgumentError, match="target must hold classes from 0 to 1 for 2 outputs, got 2; number"):
+        Objective().check_labels(2, torch.tensor([0, 2, 1]))

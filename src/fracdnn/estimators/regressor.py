@@ -92,7 +92,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
             self._set_target_scale(X, values, weight)
             # Rank 0's rows scale the targets of all ranks.
             self.target_scale_ = processes.from_first(self.target_scale_)
-            self.target_limits_ = processes.from_first(self.target_limits_)
+            self.target_limits_: np.ndarray = processes.from_first(self.target_limits_)
         return X, values, weight
 
     def _set_target_scale(self, X: np.ndarray, values: np.ndarray, weight: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu, scale, versions
+from benchmarks import gpu, versions
 from benchmarks.__main__ import main, run_cases
 from benchmarks.case import Case, Group, Options, Rival, Target
 from benchmarks.cases.gpu import StackOf
@@ -293,30 +293,6 @@ def test_the_pages_are_made_from_the_results():
             assert outcome["status"] != "timed" or outcome["error"] <= outcome["tolerance"]
 
 
-def test_the_page_of_several_processes_is_made_from_its_results():
-    text, path = (DOCS / "scale.md").read_text(encoding="utf-8"), DOCS / "results" / "scale.json"
-    assert scale.filled(text, json.loads(path.read_text(encoding="utf-8"))) == text, "run python -m benchmarks.scale"
-    assert scale.NOT_MEASURED not in text
-
-
-def test_the_model_of_several_processes():
-    network, rates = scale.Network(), scale.Rates(step=5e-3, sample=1e-5, sample_full=1e-5, n_bytes=8 * 10_000)
-    assert network.sum_seconds(80_000, 1) == 0
-    assert network.sum_seconds(80_000, 2) == pytest.approx(2 * 50e-6 + 80_000 / 3.125e9)
-    assert network.sum_seconds(80_000, 32) == pytest.approx(62 * 50e-6 + 62 / 32 * 80_000 * 16 / 3.125e9)
-    assert network.reading_seconds(16) == pytest.approx(20.0)
-    assert network.reading_seconds(17) == pytest.approx(10.0)
-    # Two batch sizes on two processes give back what they were made of.
-    ways = {"adam, batches of 200": 1000 * 6e-3, "adam, batches of 2000": 100 * 15e-3, "lbfgs": 1.0}
-    trainings = {
-        name: {"seconds of an iteration": {scale.TWO: value}, "bytes of an evaluation": 80_000}
-        for name, value in ways.items()
-    }
-    found = scale.Rates.of({"rows": 200_000, "trainings": trainings})
-    assert (found.step, found.sample, found.sample_full) == pytest.approx((5e-3, 1e-5, 1e-5))
-    assert found == replace(rates, step=found.step, sample=found.sample, sample_full=found.sample_full)
-
-
 def test_the_other_ways_are_those_of_the_definition():
     x = torch.randn(3, 4, dtype=torch.float64)
     matrices = torch.randn(13, 4, 4, dtype=torch.float64)
@@ -342,7 +318,7 @@ def test_numbers_as_text():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device, which runs the group itself")
 def test_the_gpu_groups_say_that_there_is_no_gpu(capsys):
-    for group in ("gpu", "gpu-dense", "gpu-fit"):
+    for group in ("gpu", "gpu-dense"):
         record = run_case(group, GROUPS[group].cases(QUICK)[0], QUICK)
         reasons = {outcome["why"] for outcome in record["rivals"].values()}
         assert reasons == {"needs a CUDA device, and there is none"}
