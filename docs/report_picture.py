@@ -38,8 +38,6 @@ def main(target: Path) -> None:
         )
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
         page.goto((Path(folder) / "report.html").as_uri())
-        page.wait_for_selector(".main-svg")
-        page.wait_for_timeout(2000)  # plots draw one after the other
         page.screenshot(path=target)
         browser.close()
 

@@ -68,7 +68,6 @@ DOORS = [
     ),
     ("jinja2", "report", "import fracdnn.report.html"),
     pytest.param("matplotlib", "report", "import fracdnn.report.figures", marks=pytest.mark.slow),
-    ("plotly", "report", "import fracdnn.report.html"),
 ]
 
 
@@ -148,7 +147,7 @@ TRAIN = ["train", "t.csv", "--target", "y", "--out", "m.fracdnn"]
         ("typer", ["demo"]),
         ("sklearn", TRAIN),
         pytest.param("sklearn", ["info", "m.fracdnn"], marks=pytest.mark.slow),
-        ("plotly", ["report", "m.fracdnn"]),
+        ("jinja2", ["report", "m.fracdnn"]),
     ],
 )
 def test_commands_that_cannot_begin_say_it_in_one_line(module, arguments, tmp_path):

@@ -212,7 +212,7 @@ def test_a_word_in_a_room_that_should_not_know_it_would_be_found(tmp_path):
     assert files_with("ranks", tmp_path, ["training"]) == ["in_nn.py"]
 
 
-LATE = ("matplotlib", "scipy", "sklearn", "rich", "safetensors", "polars", "onnx", "plotly", "numba")
+LATE = ("matplotlib", "scipy", "sklearn", "rich", "safetensors", "polars", "onnx", "numba")
 
 
 @pytest.mark.parametrize(

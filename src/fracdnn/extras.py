@@ -8,7 +8,7 @@ from fracdnn.exceptions import MissingExtraError
 EXTRAS = {
     "estimators": ("polars", "rich", "safetensors", "sklearn"),
     "tables": ("fastexcel",),
-    "report": ("jinja2", "matplotlib", "plotly"),
+    "report": ("jinja2", "matplotlib"),
     "cli": ("joblib", "typer"),
     "onnx": ("onnx", "onnxscript"),
     "fit": ("lmfit",),

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 ALL = """
 import contextlib, io
 import torch._dynamo  # by every training
-import jinja2, plotly.graph_objects, plotly.offline  # by every report
+import jinja2, matplotlib.figure  # by every report
 import polars, sklearn.metrics, sklearn.model_selection, typer.rich_utils
 import fracdnn.cli.app, fracdnn.cli.options, fracdnn.cli.predict, fracdnn.cli.train
 import tests.cli.interrupted

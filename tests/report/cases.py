@@ -1,9 +1,5 @@
 """Reports that several tests look at, and how to read them."""
 
-import base64
-import json
-import re
-import zlib
 from html.parser import HTMLParser
 
 import numpy as np
@@ -42,11 +38,6 @@ class Elements(HTMLParser):
 
 def page_of(path):
     return path.read_text(encoding="utf-8")
-
-
-def plots_of(path):
-    found = re.search(r'<script type="text/plain" id="report-data">(.*?)</script>', page_of(path))
-    return json.loads(zlib.decompress(base64.b85decode(found[1].replace(",", "<"))))
 
 
 def quick(kind=FractionalClassifier, **options):
@@ -97,10 +88,3 @@ CASES = {
     "twenty": (lambda: blobs(2, 20), quick()),
     "bad names": (bad_names, quick()),
 }
-
-
-def flow_of(path):
-    """The places of the samples, [states, samples, axes]."""
-    states = plots_of(path)["flow"]["states"]
-    values = np.frombuffer(base64.b64decode(states["values"]), dtype="<f4")
-    return values.reshape(len(states["layers"]), 2, sum(states["sizes"])).transpose(0, 2, 1)

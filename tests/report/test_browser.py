@@ -4,10 +4,10 @@ import pytest
 
 from tests.browser.axe import serious_faults
 from tests.browser.chromium import PHONE, new_page, watched
-from tests.report.cases import CASES, INJECTION, flow_of
+from tests.report.cases import CASES, INJECTION
 from tests.slow import slow_but
 
-DRAWN = "[...document.querySelectorAll('.plot')].map((plot) => plot.querySelectorAll('svg').length)"
+DRAWN = "[...document.querySelectorAll('svg')].map((picture) => picture.getBoundingClientRect().height)"
 
 
 def opened(browser, path, **options):
@@ -15,19 +15,10 @@ def opened(browser, path, **options):
     page = new_page(browser, **options)
     wrong = watched(page, "file:", messages=("error",))
     page.goto(path.as_uri())
-    page.wait_for_selector("#theme", state="visible")
     drawn = page.evaluate(DRAWN)
     assert len(drawn) >= 4
-    assert all(drawn)
+    assert min(drawn) > 100
     return page, wrong
-
-
-def plotted(page, name="flow", axis="x"):
-    return page.evaluate(f"document.getElementById('{name}').data.map((trace) => Array.from(trace.{axis}))")
-
-
-def joined(parts):
-    return [number for part in parts for number in part]
 
 
 def overflow(page):
@@ -40,7 +31,7 @@ BROKEN_NUMBERS = r"""() => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const broken = [];
   for (let node = texts.nextNode(); node; node = texts.nextNode()) {
-    if (node.parentElement.closest("script, style, svg, .plot")) continue;
+    if (node.parentElement.closest("script, style, svg")) continue;
     const card = node.parentElement.closest(".scrolled, section, .tiles > div");
     for (const found of node.data.matchAll(pattern)) {
       const range = document.createRange();
@@ -68,7 +59,7 @@ class TestNumbers:
     )
     def test_numbers_are_never_broken(self, browser, cases, name, options):
         page, wrong = opened(browser, cases[name][3], **options)
-        page.locator("summary").click()
+        page.locator("summary").last.click()
         assert page.locator(".tiles .number").count() >= 4
         assert page.evaluate(BROKEN_NUMBERS) == []
         assert overflow(page) <= 0
@@ -95,7 +86,7 @@ class TestAccessibility:
     )
     def test_axe_finds_no_serious_fault(self, browser, cases, name, scheme):
         page, _ = opened(browser, cases[name][3], color_scheme=scheme)
-        page.locator("summary").click()
+        page.locator("summary").last.click()
         assert serious_faults(page) == []
         # One would be found.
         faint = {"light": "#eeeeee", "dark": "#222b38"}[scheme]
@@ -111,90 +102,21 @@ class TestBrowser:
         assert wrong == []
         page.close()
 
-    def test_the_key_switches_a_class_in_all_small_plots(self, browser, cases):
-        page, wrong = opened(browser, cases["iris"][3])
-        visible = "[...document.querySelectorAll('.small')].map((plot) => plot.data.map((t) => t.visible !== false))"
-        before = page.evaluate(visible)
-        assert len(before) >= 2
-        assert all(all(plot) for plot in before)
-        page.locator("section", has=page.locator(".small")).locator(".key button").first.click()
-        assert page.evaluate(visible) == [[False, *plot[1:]] for plot in before]
-        assert wrong == []
-        page.close()
-
-    def test_slider_moves_the_points(self, browser, cases):
-        path = cases["iris"][3]
-        page, wrong = opened(browser, path)
-        places = flow_of(path)
-        assert joined(plotted(page)) == pytest.approx(places[4, :, 0].tolist())
-        assert page.inner_text("#state-name") == "state 4 of 4"
-        page.focus("#state")
-        page.keyboard.press("Home")
-        assert joined(plotted(page)) == pytest.approx(places[0, :, 0].tolist())
-        page.keyboard.press("ArrowRight")
-        assert joined(plotted(page)) == pytest.approx(places[1, :, 0].tolist())
-        assert joined(plotted(page, axis="y")) == pytest.approx(places[1, :, 1].tolist())
-        assert page.inner_text("#state-name") == "state 1 of 4"
-        ranges = page.evaluate("document.getElementById('flow').layout.xaxis.range")
-        box = page.locator("#state").bounding_box()
-        page.mouse.click(box["x"] + box["width"] - 3, box["y"] + box["height"] / 2)
-        assert joined(plotted(page)) == pytest.approx(places[4, :, 0].tolist())
-        assert page.evaluate("document.getElementById('flow').layout.xaxis.range") == ranges
-        page.click("#play")
-        assert page.inner_text("#play") == "Pause"
-        page.wait_for_selector("text=state 2 of 4")
-        page.click("#play")
-        assert page.inner_text("#play") == "Play"
-        assert wrong == []
-        page.close()
-
-    def test_theme_follows_the_system_and_the_button(self, browser, cases, tmp_path):
+    def test_colors_follow_the_system(self, browser, cases):
         page, wrong = opened(browser, cases["iris"][3], color_scheme="dark")
-        color = "document.getElementById('training').layout.font.color"
-        assert page.evaluate(color) == "#e4e9f0"
-        dark = page.screenshot(path=tmp_path / "dark.png")
-        page.get_by_role("button", name="switch to light colors").click()
-        assert page.evaluate(color) == "#1c2430"
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(244, 245, 247)"
-        assert page.screenshot(path=tmp_path / "light.png") != dark
+        color = "getComputedStyle(document.querySelector('svg text')).fill"
+        assert page.evaluate(color) == "rgb(228, 233, 240)"
         page.emulate_media(color_scheme="light")
-        page.get_by_role("button", name="switch to dark colors").click()
-        assert page.evaluate(color) == "#e4e9f0"
+        assert page.evaluate(color) == "rgb(28, 36, 48)"
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(244, 245, 247)"
         assert wrong == []
         page.close()
 
     def test_phone_shows_one_column_without_sideways_scrolling(self, browser, cases):
         page, wrong = opened(browser, cases["twenty"][3], **PHONE)
         assert overflow(page) <= 0
-        assert page.locator("#state").bounding_box()["height"] >= 44
-        first, second = (page.locator(f"#{name}").bounding_box() for name in ("confusion", "regions"))
-        assert first["x"] == second["x"]
-        before = plotted(page)
-        box = page.locator("#state").bounding_box()
-        page.locator("#state").tap(position={"x": 3, "y": box["height"] / 2})
-        assert plotted(page) != before
-        assert wrong == []
-        page.close()
-
-    @pytest.mark.slow  # as the key of the small plots does, above
-    def test_classes_are_hidden_and_shown_by_the_key(self, browser, cases):
-        page, wrong = opened(browser, cases["level set"][3])
-        visible = "document.getElementById('regions').data.map((trace) => trace.visible !== false)"
-        button = page.locator("section", has=page.locator("#regions")).get_by_role("button", name="1")
-        button.click()
-        assert page.evaluate(visible) == [True, True, False]
-        button.click()
-        assert page.evaluate(visible) == [True, True, True]
-        assert wrong == []
-        page.close()
-
-    @pytest.mark.slow  # the slider of classes, above, has the same flow
-    def test_regression(self, browser, cases):
-        path = cases["peaks"][3]
-        page, wrong = opened(browser, path)
-        page.focus("#state")
-        page.keyboard.press("Home")
-        assert plotted(page)[0] == pytest.approx(flow_of(path)[0, :, 0].tolist())
+        lefts = {box["x"] for box in (each.bounding_box() for each in page.locator("main section").all())}
+        assert len(lefts) == 1
         assert wrong == []
         page.close()
 
@@ -202,9 +124,7 @@ class TestBrowser:
         page, wrong = opened(browser, cases["bad names"][3])
         assert page.title() == INJECTION
         assert page.inner_text("h1") == INJECTION
-        ticks = page.locator("#confusion .ytick text").all_text_contents()
-        assert ticks == ["</script><script>…", "<b>%{x} & y"]
-        assert page.locator("#regions .xtitle").text_content().startswith("</script><script>")
-        assert page.locator("#regions .ytitle").text_content() == "$x$"
+        texts = page.locator("svg text").all_text_contents()
+        assert {"</script><scr…", "<b>%{x} & y", "$x$"} <= set(texts)
         assert wrong == []
         page.close()

@@ -1,17 +1,15 @@
-"""Confidence and accuracy: bins and their intervals."""
+"""Confidence and accuracy: the dots lie where the bins are."""
 
-import pytest
-from scipy.stats import binomtest
+import re
 
-from fracdnn.report.answers import reliability_plot
+from fracdnn.report.drawings import _calibration
 from tests.report.samples import classified
 
 
-def test_bars_are_intervals_of_the_share():
+def test_every_bin_with_rows_has_a_dot():
     subject = classified("a" * 40 + "b" * 20, "a" * 30 + "b" * 30)
-    dots = reliability_plot(subject).data[1]
-    assert dots["customdata"] == [60]
-    assert dots["y"] == [pytest.approx(50 / 60, abs=1e-4)]
-    ends = binomtest(50, 60).proportion_ci(method="wilson")
-    assert dots["y"][0] + dots["error_y"]["array"][0] == pytest.approx(ends.high, abs=1e-4)
-    assert dots["y"][0] - dots["error_y"]["arrayminus"][0] == pytest.approx(ends.low, abs=1e-4)
+    assert subject.reliability.counts.sum() == 60
+    assert subject.reliability.hits.sum() == 50
+    (svg,) = _calibration(subject, None).panels
+    dots = re.search(r'id="PathCollection_1">(.*?)</g>\s*</g>', svg, re.DOTALL)
+    assert dots[1].count("<use") + dots[1].count("<path") >= (subject.reliability.counts > 0).sum()

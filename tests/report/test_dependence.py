@@ -6,7 +6,8 @@ import pytest
 from sklearn.inspection import partial_dependence
 
 from fracdnn import FractionalClassifier, FractionalRegressor
-from fracdnn.report.importance import MOST_VALUES, Importances, dependence, dependence_plot, measured
+from fracdnn.report.drawings import _dependence
+from fracdnn.report.importance import MOST_VALUES, Importances, dependence, measured
 from fracdnn.report.subject import subject_of
 
 OPTIONS = {"n_members": 1, "n_layers": 2, "max_iter": 40, "random_state": 0, "width": 16}
@@ -59,15 +60,14 @@ def test_it_is_what_scikit_learn_finds():
 
 def test_important_columns_have_a_plot_of_one_scale(regression):
     _, _, subject = regression
-    plot = dependence_plot(subject, measured(subject))
-    assert {part.heading for part in plot.parts} >= {"size", "kind"}
-    assert len({tuple(part.layout["yaxis"]["range"]) for part in plot.parts}) == 1
-    assert "when 200 of 240 held-out samples have this value" in plot.caption
-    kind = next(part for part in plot.parts if part.heading == "kind")
-    assert set(kind.layout["xaxis"]["ticktext"]) == {"red", "green", "blue"}
+    picture = _dependence(subject, measured(subject))
+    assert len(picture.panels) >= 2
+    svg = "".join(picture.panels)
+    assert all(f">{name}</text>" in svg for name in ("size", "kind", "red", "green", "blue"))
+    assert "when 200 held-out rows have this value" in picture.caption
 
 
 def test_without_an_important_column_there_is_a_note(regression):
     _, _, subject = regression
-    nothing = Importances(np.zeros(3), np.ones(3), np.arange(9))
-    assert dependence_plot(subject, nothing).note == "No column is clearly important, so there is nothing to show."
+    picture = _dependence(subject, Importances(np.zeros(3), np.ones(3), np.arange(9)))
+    assert (picture.caption, picture.panels) == ("No column is clearly important, so there is nothing to show.", ())

@@ -9,13 +9,13 @@ from sklearn.metrics import log_loss, r2_score
 
 from fracdnn import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.table_model import TableModel
+from fracdnn.report.drawings import _importance
 from fracdnn.report.importance import REPEATS, Importances, measured
-from fracdnn.report.importance import importance_plot as drawn
 from fracdnn.report.subject import subject_of
 
 
 def importance_plot(subject):
-    return drawn(subject, measured(subject))
+    return _importance(subject, measured(subject))
 
 
 def table(n=300, seed=0):
@@ -52,10 +52,11 @@ def test_columns_of_categories_are_shuffled_as_a_whole(kind):
     expected = permutation_importance(model.estimator, frame, y, scoring=scored, n_repeats=REPEATS, random_state=0)
     np.testing.assert_allclose(found.mean, expected.importances_mean, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found.deviation, expected.importances_std, rtol=1e-9, atol=1e-12)
-    bars = importance_plot(subject).data[0]
-    assert set(bars["text"][:2]) == {"kind", "size"}
-    assert bars["x"] == sorted(bars["x"], reverse=True)
-    assert bars["x"][1] > 10 * abs(bars["x"][2])
+    assert {list(places)[k] for k in found.best(2)} == {"kind", "size"}
+    order = np.sort(found.mean)[::-1]
+    assert order[1] > 10 * abs(order[2])
+    svg = "".join(importance_plot(subject).panels)
+    assert all(f">{name}</text>" in svg for name in places)
 
 
 def fitted(n=300, d=3, kind=FractionalClassifier):
@@ -67,25 +68,25 @@ def fitted(n=300, d=3, kind=FractionalClassifier):
 def test_the_samples_are_capped_and_the_caption_says_how_many():
     estimator, X, y = fitted(2500, 25)
     plot = importance_plot(subject_of(estimator, X, y))
-    assert "shuffled among 640 of 2,500 held-out samples" in plot.caption
+    assert "shuffled among 640 of 2,500 held-out rows" in plot.caption
     assert "These are the 20 most important of 25 columns." in plot.caption
-    assert len(plot.data[0]["x"]) == 20
+    assert "".join(plot.panels).count(">feature ") == 20
     few = importance_plot(subject_of(estimator, X[:50], y[:50]))
-    assert "shuffled among 50 held-out samples" in few.caption
+    assert "shuffled among 50 held-out rows" in few.caption
 
 
 def test_what_cannot_be_shown_says_why():
     estimator, X, y = fitted(d=401)
     assert (
-        importance_plot(subject_of(estimator, X, y)).note
+        importance_plot(subject_of(estimator, X, y)).caption
         == "With 401 columns, shuffling each of them would take too long."
     )
     regressor, X, y = fitted(kind=FractionalRegressor)
-    assert "no R²" in importance_plot(subject_of(regressor, X, np.ones(len(y)))).note
+    assert "no R²" in importance_plot(subject_of(regressor, X, np.ones(len(y)))).caption
     estimator, X, y = fitted()
-    assert "No row has a class" in importance_plot(subject_of(estimator, X, y + 7)).note
+    assert "No row has a class" in importance_plot(subject_of(estimator, X, y + 7)).caption
     some = importance_plot(subject_of(estimator, X, np.where(np.arange(len(y)) < 100, y, 7)))
-    assert "shuffled among 100 of 300 held-out samples" in some.caption
+    assert "shuffled among 100 of 300 held-out rows" in some.caption
 
 
 def test_the_best_columns_are_worth_more_than_their_deviation():

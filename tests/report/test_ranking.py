@@ -3,10 +3,16 @@
 import numpy as np
 import pytest
 
-from fracdnn.report.answers import areas_under_roc, roc_plot
-from fracdnn.report.subject import subject_of
+from fracdnn.report.drawings import pictures
+from fracdnn.report.importance import Importances
+from fracdnn.report.subject import areas_under_roc, subject_of
 from fracdnn.report.trust import tiles
 from tests.report.samples import _classifier, classified
+
+
+def ranking(subject):
+    nothing = Importances(np.empty(0), np.empty(0), np.empty(0, dtype=int), "not measured")
+    return next(each for each in pictures(subject, nothing) if each.heading == "ROC curve")
 
 
 def along(true, places, n_classes=2):
@@ -25,10 +31,7 @@ def test_areas_by_hand():
     assert subject.labels[k] == "b"
     assert area == pytest.approx(5 / 6)
     assert tiles(subject)[2][:2] == ("Area under ROC", "0.8333")
-    curve = roc_plot(subject).data[1]
-    x, y = (np.array(curve[axis]) for axis in "xy")
-    assert np.trapezoid(y, x) == pytest.approx(5 / 6, abs=1e-3)
-    assert curve["name"] == "b 0.833"
+    assert "b 0.833" in "".join(ranking(subject).panels)
 
 
 def test_of_two_classes_the_rarer_is_shown():
@@ -36,11 +39,13 @@ def test_of_two_classes_the_rarer_is_shown():
 
 
 def test_one_class_cannot_be_ranked():
-    assert "nothing to rank" in roc_plot(classified("aaa", "aab")).note
+    assert ranking(classified("aaa", "aab")).panels == ()
+    assert "nothing to rank" in ranking(classified("aaa", "aab")).caption
     assert "Area under ROC" not in [word for word, _, _ in tiles(classified("aaa", "aab"))]
 
 
 def test_several_classes_have_a_curve_each():
     subject = classified("aaabbbccc", "aabbbaccb")
     assert list(areas_under_roc(subject)) == [0, 1, 2]
-    assert [trace["meta"] for trace in roc_plot(subject).data[1:]] == [0, 1, 2]
+    svg = "".join(ranking(subject).panels)
+    assert all(f"{name} {area:.3f}" in svg for name, area in zip("abc", areas_under_roc(subject).values(), strict=True))

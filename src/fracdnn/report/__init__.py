@@ -1,5 +1,5 @@
-"""Figures and the HTML report. Matplotlib and Plotly are imported when they are needed, not with the package."""
+"""Figures and the HTML report. Matplotlib is imported when it is needed, not with the package."""
 
 from fracdnn.extras import require
 
-require("jinja2", "matplotlib", "plotly", "sklearn")
+require("jinja2", "matplotlib", "sklearn")

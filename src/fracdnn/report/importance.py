@@ -1,5 +1,5 @@
-"""Which columns a model relies on: how much worse its answers become when the cells of one are shuffled, and what it
-answers as one column changes and all others stay as they are (Friedman 2001).
+"""Importance of columns: how much worse predictions become when the cells of one are shuffled, and how they depend on
+one column when all others stay as they are (Friedman 2001).
 
 A column that explains nearly everything by itself is more often a leak than a discovery: see `dominant`.
 """
@@ -12,27 +12,21 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from fracdnn.report.answers import rarer
-from fracdnn.report.figures import BLUE, GREY
-from fracdnn.report.plots import Plot, axis, class_key, class_style, label, numbers, padded, scatter
 from fracdnn.report.subject import SHOWN, Subject
-from fracdnn.report.texts import number
 
-REPEATS, MOST_BARS = 5, 20
-# Answers that a report waits for at most, and samples below which an importance says little.
+REPEATS = 5
+# Predictions that a report waits for at most, and samples below which an importance says little.
 MOST_ANSWERS, LEAST_SAMPLES = 80_000, 40
-# Of a column that dominates: the share that a model must explain, and what of that the column alone must reach.
+# A column dominates if the model explains at least half, and the column alone nearly all of that.
 LEAST_EXPLAINED, NEARLY_ALL, LEAST_DOMINATED, LEAF = 0.5, 0.95, 50, 5
-# Columns, values of each, samples, and classes that are shown.
-MOST_COLUMNS, MOST_VALUES, MOST_SAMPLES, MOST_CLASSES = 6, 12, 200, 5
-# What a column of numbers is varied over: its usual values.
-_USUAL = (0.02, 0.98)
+# Number of values of a column whose dependence is shown, and the quantiles of numbers between which they lie.
+MOST_VALUES, _USUAL = 12, (0.02, 0.98)
 
 
 class Importances(NamedTuple):
-    """What each column of a subject is worth, with the deviation over shuffles, and the samples it is measured on.
+    """Permutation importance of each column, its deviation over shuffles and the samples that it is measured on.
 
-    `why_not` says why nothing was measured, where it was not.
+    `why_not` is the reason why nothing was measured.
     """
 
     mean: np.ndarray
@@ -41,13 +35,13 @@ class Importances(NamedTuple):
     why_not: str = ""
 
     def best(self, most: int) -> list[int]:
-        """The columns that are worth more than their deviation, the first of them first."""
+        """Return the columns whose importance exceeds its deviation, the most important first."""
         clear = np.flatnonzero(self.mean > self.deviation)
         return clear[np.argsort(-self.mean[clear], kind="stable")][:most].tolist()
 
 
 def measured(subject: Subject) -> Importances:
-    """The permutation importance of each column: loss in minus log-loss, or in R².
+    """Return the permutation importance of each column: increase of the log-loss, or decrease of R².
 
     All features of a column are shuffled together: what scikit-learn shuffles are the rows that each column is from.
     """
@@ -81,32 +75,8 @@ def measured(subject: Subject) -> Importances:
     return Importances(found.importances_mean, found.importances_std, samples)
 
 
-def importance_plot(subject: Subject, found: Importances) -> Plot:
-    if found.why_not:
-        return Plot("importance", "Importance of columns", note=found.why_not)
-    order = np.argsort(-found.mean, kind="stable")[:MOST_BARS]
-    names, places = [label(list(subject.columns)[k]) for k in order], list(range(len(order)))
-    spread = {"type": "data", "array": numbers(found.deviation[order]), "color": GREY, "thickness": 1.5}
-    bars = {"type": "bar", "orientation": "h", "x": numbers(found.mean[order]), "y": places, "error_x": spread}
-    bars |= {"text": names, "textposition": "none", "marker": {"color": BLUE, "opacity": 0.75}}
-    bars["hovertemplate"] = "%{text}<br>%{x:.4g} ± %{error_x.array:.2g}<extra></extra>"
-    word, n_columns = "increase of the log-loss" if subject.classifies else "decrease of R²", len(found.mean)
-    some = f" These are the {len(order)} most important of {n_columns:,} columns." if n_columns > len(order) else ""
-    caption = (
-        f"The {word} when the cells of one column are shuffled among {_of_all(subject, found.samples)} held-out "
-        f"samples: mean and standard deviation of {REPEATS} shuffles. Near 0, the model does not need the column; "
-        f"columns with the same information split their importance.{some}"
-    )
-    axes = {
-        "xaxis": axis(word) | {"zeroline": True, "zerolinecolor": GREY},
-        "yaxis": axis("", tickvals=places, ticktext=names, showgrid=False, range=[len(order) - 0.4, -0.6]),
-        "showlegend": False,
-    }
-    return Plot("importance", "Importance of columns", caption, [bars], axes, tall=len(order) > 12)
-
-
 def dominant(subject: Subject, found: Importances) -> str | None:
-    """The column that dominates a model of several, if there is one.
+    """Return the column that dominates a model of several, or None.
 
     A column dominates where the model explains half or more of a constant answer's error, the importance of the column
     is larger than that of all others together, and a decision tree that sees this column alone explains 95 % of what
@@ -133,7 +103,7 @@ def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:
 
 
 class Dependence(NamedTuple):
-    """Mean answers [values, outputs] at some values of a column: numbers, or `names` of categories."""
+    """Mean predictions [values, outputs] at some values of a column: numbers, or `names` of categories."""
 
     column: str
     values: np.ndarray
@@ -142,7 +112,7 @@ class Dependence(NamedTuple):
 
 
 def dependence(subject: Subject, column: str, samples: np.ndarray) -> Dependence:
-    """The answers for the samples with each of the values in place of their own."""
+    """Return mean predictions for the samples with each value of the column in place of their own."""
     places, found = subject.columns[column], None
     names = [subject.features[place] for place in places]
     if all(name.startswith(f"{column}=") for name in names):
@@ -161,55 +131,3 @@ def dependence(subject: Subject, column: str, samples: np.ndarray) -> Dependence
     X[:, :, places] = grid[:, None]
     answers = subject.outputs(X.reshape(-1, X.shape[2])).reshape(len(grid), len(samples), -1)
     return Dependence(column, values, found, answers.mean(axis=1))
-
-
-def dependence_plot(subject: Subject, importances: Importances) -> Plot:
-    plot = Plot("dependence", "How the prediction depends on the most important columns")
-    samples, columns = subject.shown(MOST_SAMPLES), list(subject.columns)
-    found = [dependence(subject, columns[k], samples) for k in importances.best(MOST_COLUMNS)]
-    found = [each for each in found if len(each.values) > 1]
-    if not found:
-        plot.note = "No column is clearly important, so there is nothing to show."
-        return plot
-    outputs, answer = _outputs(subject, found)
-    up = axis("", range=padded(np.concatenate([each.mean[:, outputs].ravel() for each in found])))
-    up |= {"tickformat": ".0%"} if subject.classifies else {}
-    hover = f"%{{text}}: %{{y:{'.1%' if subject.classifies else '.4g'}}}<extra>%{{fullData.name}}</extra>"
-    for place, each in enumerate(found):
-        across, dash = axis(label(each.column)), "solid"
-        texts = [number(value) for value in each.values] if each.names is None else list(map(label, each.names))
-        if each.names is not None:
-            across |= {"tickvals": each.values.tolist(), "ticktext": [label(name, 12) for name in each.names]}
-            across["range"], dash = [-0.5, len(each.names) - 0.5], "dot"
-        part = Plot(f"dependence-{place}", each.column)
-        part.layout = {"xaxis": across, "yaxis": up, "showlegend": False}
-        for k in outputs:
-            name = label(subject.labels[k]) if subject.classifies else "mean"
-            line = {"color": BLUE if len(outputs) == 1 else class_style(k)["color"], "dash": dash}
-            options: dict[str, Any] = {"text": texts, "meta": k, "name": name, "line": line, "hovertemplate": hover}
-            part.data.append(scatter("lines+markers", each.values, each.mean[:, k], **options))
-        plot.parts.append(part)
-    plot.key = [class_key(subject.labels)[k] for k in outputs] if len(outputs) > 1 else None
-    plot.caption = (
-        f"The mean {answer} when {_of_all(subject, samples)} held-out samples have this value in one column and keep "
-        f"their own in all others. It shows what the model does, not cause and effect, and includes combinations of "
-        f"values that the data may not have."
-    )
-    return plot
-
-
-def _outputs(subject: Subject, found: list[Dependence]) -> tuple[list[int], str]:
-    """What is shown, and its name: of two classes the rarer, of more those that change most, of values the first."""
-    if not subject.classifies:
-        return [0], "predicted value" if subject.y.shape[1] == 1 else "predicted value of the first output"
-    moves = np.max([np.ptp(each.mean, axis=0) for each in found], axis=0)
-    if len(moves) <= 2:
-        k = rarer(subject) if len(subject.labels) == 2 else len(moves) - 1
-        return [k], f"probability of “{subject.labels[k]}”"
-    outputs = sorted(np.argsort(-moves, kind="stable")[:MOST_CLASSES].tolist())
-    some = f" ({len(outputs)} of {len(moves)}, which change most)" if len(outputs) < len(moves) else ""
-    return outputs, f"probability of each class{some}"
-
-
-def _of_all(subject: Subject, samples: np.ndarray) -> str:
-    return f"{len(samples):,}" + ("" if len(samples) == subject.n else f" of {subject.n:,}")

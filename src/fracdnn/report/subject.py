@@ -1,4 +1,4 @@
-"""What a report is about: a fitted estimator, held-out samples, and its answers for them."""
+"""Subject of a report: a fitted estimator, held-out samples, and its predictions for them."""
 
 import copy
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
@@ -69,13 +70,35 @@ class Subject:
 
     @cached_property
     def residuals(self) -> np.ndarray:
-        """Observed less predicted values, [n, n_outputs]."""
+        """Observed minus predicted values, [n, n_outputs]."""
         return self.y - self.predicted
 
     @property
     def varies(self) -> bool:
         """Whether the samples have several classes, or several values of each output."""
         return bool(np.ptp(self.codes if self.classifies else self.y, axis=0).all())
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the training weighted classes, so that balanced accuracy is what it aimed at."""
+        return self.classifies and self.estimator.class_weight is not None
+
+    @property
+    def loss_word(self) -> str:
+        return "increase of the log-loss" if self.classifies else "decrease of R²"
+
+    def output_name(self, k: int) -> str:
+        return str(self.labels[k]) if self.classifies else f"output {k + 1}"
+
+    def shown_note(self, shown: np.ndarray) -> str:
+        return "" if len(shown) == self.n else f" These are {len(shown):,} of {self.n:,} rows, drawn at random."
+
+    @cached_property
+    def confusions(self) -> np.ndarray:
+        """Counts of true classes (rows) and predicted ones, in the order of `labels`."""
+        counts = np.zeros((len(self.labels),) * 2, dtype=int)
+        np.add.at(counts, (self.codes, self.places(self.predicted)), 1)
+        return counts
 
     @cached_property
     def labels(self) -> list[Any]:
@@ -93,11 +116,11 @@ class Subject:
         return np.array([place[label] for label in labels.tolist()], dtype=int)
 
     def outputs(self, X: np.ndarray) -> np.ndarray:
-        """The probability of each class that the training knows, or the value of each output, [n, n_outputs]."""
+        """Return probabilities of the classes of the training, or values of the outputs, [n, n_outputs]."""
         return self.estimator.predict_proba(X) if self.classifies else self.estimator.predict(X).reshape(len(X), -1)
 
     def shown(self, limit: int = SHOWN) -> np.ndarray:
-        """Which samples a scatter plot shows: a fixed random subset in the samples' order, or all."""
+        """Return the samples that a scatter plot shows: a fixed random subset in their order, or all."""
         if self.n <= limit:
             return np.arange(self.n)
         return np.sort(np.random.default_rng(_SEED).choice(self.n, limit, replace=False))
@@ -141,3 +164,13 @@ def subject_of(estimator: Any, X: Any, y: Any, ids: Sequence[object] | None = No
         raise InvalidArgumentError(f"y must have {n} columns as in fit, got shape {y.shape}; pass all outputs")
     y = y.reshape(-1) if classifies else y.astype(np.float64).reshape(-1, n)
     return Subject(nameless, X, y, features, columns, None if ids is None else list(map(str, ids)))
+
+
+def areas_under_roc(subject: Subject) -> dict[int, float]:
+    """Return the area of each class that training and held-out samples have; of two classes, of the rarer alone."""
+    known = range(len(subject.estimator.classes_))
+    present = [k for k in known if 0 < (subject.codes == k).sum() < subject.n]
+    if len(known) == len(subject.labels) == 2 and present:
+        first, second = np.bincount(subject.codes, minlength=2)
+        present = [0 if first < second else 1]
+    return {k: float(roc_auc_score(subject.codes == k, subject.probabilities[:, k])) for k in present}

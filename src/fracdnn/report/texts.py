@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: grouped digits, no programmer's exponents, nothing at which a line could break."""
+"""Numbers for readers: grouped digits and raised exponents."""
 
 import re
 
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"[−+±]?\d[\d.,]*%?(×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Of so many significant digits: 0.7394, 142,900, 1.056×10⁷; a dash for what is not finite."""
+    """Return a number with so many significant digits: 0.7394, 142,900, 1.056×10⁷; a dash if it is not finite."""
     if value is None or not np.isfinite(value):
         return "–"
     rounded = float(f"{value:.{digits - 1}e}")
@@ -26,11 +26,17 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def share(value: float) -> str:
-    """A share in percent, 100.0% only where it is all and 0.0% only where it is nothing."""
+    """Return a share in percent: 100.0% only for all of it, 0.0% only for nothing."""
     text = f"{value:.1%}"
     if (text == "100.0%" and value < 1) or (text == "0.0%" and value > 0):
         return f"{value:.3%}" if 1e-5 <= value <= 1 - 1e-5 else ("over 99.99%" if value > 0.5 else "under 0.01%")
     return text
+
+
+def short(name: object, length: int = 24) -> str:
+    """Return a name in one line, cut if it is long."""
+    text = " ".join(str(name).split())
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def is_number(text: str) -> bool:

@@ -1,18 +1,15 @@
-"""May I trust this? The verdict on a model in one sentence, compared with the best constant answer, a few scores, and
-what speaks against them, with what to do about it.
-"""
+"""A verdict in one sentence, compared with the best constant answer; scores, warnings and remedies."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from scipy.stats import binomtest, entropy
+from scipy.stats import binomtest, entropy, median_abs_deviation
 from sklearn.metrics import log_loss, r2_score
 
 from fracdnn.estimators.reliability import BINS
-from fracdnn.report.answers import areas_under_roc, outlier_weight, outliers
 from fracdnn.report.importance import Importances, dominant
-from fracdnn.report.inside import ENDS
-from fracdnn.report.subject import Subject
+from fracdnn.report.network import ENDS
+from fracdnn.report.subject import Subject, areas_under_roc
 from fracdnn.report.texts import number, share
 from fracdnn.tables.words import count
 
@@ -27,14 +24,20 @@ Tile = tuple[str, str, str]  # a word, a value, and what to compare it with
 # Fewer held-out rows, in all and of a class, leave a score uncertain; so much of the squared error is too much.
 FEW_ROWS, FEW_OF_CLASS, MUCH = 100, 10, 0.5
 MOST_NAMED, LEAST_IDS = 6, 20
+# A residual is an outlier this many robust deviations from the median (Iglewicz and Hoaglin 1993).
+FAR, MOST_OUTLIERS, MOST_LISTED, MOST_OTHERS = 3.5, 6, 20, 3
 # What to train again with, where the training did not finish.
 _UNFINISHED = {"not finite": "a smaller learning rate", "time limit": "more time", "interrupted": "more time"}
 
 
 def verdict(subject: Subject) -> str:
+    """Return whether the model is better than the best constant answer."""
     if not subject.varies:
         return NO_BASELINE
-    if subject.classifies:
+    if subject.balanced:
+        low, middle = _balanced_interval(subject)
+        better, clearly = middle > 1 / len(subject.labels), low > 1 / len(subject.labels)
+    elif subject.classifies:
         better = (subject.predicted == subject.y).sum() > np.bincount(subject.codes).max()
         clearly = chance(subject) < CHANCE
     else:
@@ -44,8 +47,12 @@ def verdict(subject: Subject) -> str:
 
 
 def headline(subject: Subject) -> str:
+    """Return the verdict with the score and that of the best constant answer, in one sentence."""
     rows = count(subject.n, "held-out row")
-    if subject.classifies:
+    if subject.balanced and subject.varies:
+        score = f"balanced accuracy {number(_balanced_interval(subject)[1])} on {rows}, since classes are weighted"
+        constant = f"any constant answer reaches {number(1 / len(subject.labels))}"
+    elif subject.classifies:
         counts = np.bincount(subject.codes)
         name = f"“{subject.labels[counts.argmax()]}”"
         score = f"accuracy {number(float((subject.predicted == subject.y).mean()))} on {rows}"
@@ -56,6 +63,15 @@ def headline(subject: Subject) -> str:
         score, same = f"RMSE {number(_rmse(subject.residuals))} on {rows}{r2}", "whose values are all the same"
         constant = f"always answering their mean gives {number(_rmse(subject.y - subject.y.mean(0)))}"
     return f"{verdict(subject)}: {score}{f'; {constant}' if subject.varies else f', {same}'}."
+
+
+def _balanced_interval(subject: Subject) -> tuple[float, float]:
+    """Return the lower end of the 95 % interval of the balanced accuracy, by the variances of recalls, and itself."""
+    recalls = subject.confusions.diagonal() / np.maximum(counts := subject.confusions.sum(1), 1)
+    present = counts > 0
+    score = float(recalls[present].mean())
+    variance = (recalls * (1 - recalls) / np.maximum(counts, 1))[present].sum() / present.sum() ** 2
+    return score - 1.959963984540054 * float(np.sqrt(variance)), score
 
 
 def tiles(subject: Subject) -> list[Tile]:
@@ -69,7 +85,9 @@ def tiles(subject: Subject) -> list[Tile]:
             loss = number(log_loss(subject.y, subject.probabilities, labels=classes))
         low, high = (number(end, 3) for end in interval(subject))
         areas = areas_under_roc(subject).values()  # of one class against the rest
+        weighted = [("Balanced accuracy", number(_balanced_interval(subject)[1]), "mean recall of the classes")]
         scores = [
+            *(weighted if subject.balanced else []),
             ("Accuracy", number(accuracy), f"95% interval: {low} to {high}"),
             ("Log-loss", loss, f"baseline (class frequencies): {number(entropy(np.bincount(subject.codes)))}"),
             *([("Area under ROC", number(float(np.mean([*areas]))), "0.5 is chance, 1 perfect")] if areas else []),
@@ -193,3 +211,46 @@ def _findings(
         yield f"{text} of the squared error.", remedy
     if remedy := _UNFINISHED.get(subject.estimator.history_.status, ""):
         yield f"Training did not finish: {ENDS[subject.estimator.history_.status]}.", f"Train again with {remedy}."
+
+
+def class_table(subject: Subject) -> list[list[str]]:
+    """Return each class with what it is confused with most; of many classes those with the most missed rows."""
+    counts, names = subject.confusions, subject.labels
+    hits, true = counts.diagonal(), counts.sum(1)
+    rows = [["class", "rows", "precision", "recall", "confused with"]]
+    for k in np.sort(np.argsort(hits - true, kind="stable")[:MOST_LISTED]):
+        others = [j for j in np.argsort(-counts[k], kind="stable") if j != k and counts[k, j]]
+        taken = [f"{names[j]} ({counts[k, j]:,})" for j in others[:MOST_OTHERS]]
+        taken += [f"{len(others) - MOST_OTHERS} more"] if len(others) > MOST_OTHERS else []
+        shares = [number(hits[k] / n[k], 3) if n[k] else "–" for n in (counts.sum(0), true)]
+        rows.append([str(names[k]), f"{true[k]:,}", *shares, ", ".join(taken) or "–"])
+    return rows
+
+
+def deviations(residuals: np.ndarray) -> np.ndarray:
+    """Return how many robust deviations residuals [n, n_outputs] lie from the median of their output."""
+    scale = median_abs_deviation(residuals, axis=0, scale="normal")
+    scale = np.where(scale > 0, scale, residuals.std(axis=0))
+    return np.abs(residuals - np.median(residuals, axis=0)) / np.where(scale > 0, scale, np.inf)
+
+
+def outliers(subject: Subject) -> np.ndarray:
+    """Return which residuals [n, n_outputs] are outliers."""
+    return deviations(subject.residuals) > FAR
+
+
+def outlier_weight(subject: Subject) -> float:
+    """Return the share of outliers in the squared error."""
+    squares = subject.residuals**2
+    return float(squares[outliers(subject)].sum() / (squares.sum() or 1.0))
+
+
+def outlier_table(subject: Subject) -> list[list[str]]:
+    """Return the rows with the largest outliers, by their ids, else by their numbers from 1."""
+    distance, rows = deviations(subject.residuals).max(1), []
+    for i in np.argsort(-distance, kind="stable")[: min(MOST_OUTLIERS, int((distance > FAR).sum()))]:
+        k = int(deviations(subject.residuals)[i].argmax())
+        cells = [number(float(each[i, k])) for each in (subject.y, subject.predicted, subject.residuals)]
+        rows.append([subject.row_name(i), *cells, number(float(distance[i]), 3)])
+    heading = ["row id" if subject.ids else "row", "observed", "predicted", "residual", "robust deviations"]
+    return [heading, *rows] if rows else []
