@@ -92,6 +92,6 @@ def test_with_weighted_classes_the_verdict_is_by_the_balanced_accuracy():
     estimator.class_weight = "balanced"
     told = headline(replace(subject, estimator=estimator))
     assert told == (
-        "Better than the baseline: balanced accuracy 0.8 on 110 held-out rows, since classes are weighted; any constant "
-        "answer reaches 0.5."
+        "Better than the baseline: balanced accuracy 0.8 on 110 held-out rows, since classes are weighted; any "
+        "constant answer reaches 0.5."
     )
