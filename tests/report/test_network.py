@@ -4,7 +4,7 @@ import numpy as np
 
 from fracdnn import FractionalClassifier
 from fracdnn.caputo import memory_weights
-from fracdnn.report.network import network_facts, why_ended
+from fracdnn.report.network_facts import network_facts, why_ended
 from fracdnn.report.subject import subject_of
 from fracdnn.training import History
 from fracdnn.training.records import Record

@@ -9,7 +9,7 @@ from fracdnn.files import write_whole
 from fracdnn.parameters import LOCAL_PARAMETERS
 from fracdnn.report.drawings import pictures
 from fracdnn.report.importance import measured
-from fracdnn.report.network import network_facts
+from fracdnn.report.network_facts import network_facts
 from fracdnn.report.subject import Subject, subject_of
 from fracdnn.report.texts import is_number
 from fracdnn.report.trust import advice, class_table, headline, outlier_table, tiles

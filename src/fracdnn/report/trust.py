@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss, r2_score
 
 from fracdnn.estimators.reliability import BINS
 from fracdnn.report.importance import Importances, dominant
-from fracdnn.report.network import ENDS
+from fracdnn.report.network_facts import ENDS
 from fracdnn.report.subject import Subject, areas_under_roc
 from fracdnn.report.texts import number, share
 from fracdnn.tables.words import count
