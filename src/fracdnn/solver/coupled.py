@@ -184,8 +184,7 @@ class CoupledSolver:
     def _newton(self, kind: Any, system: System, states: Array, *, always_anew: bool = False) -> tuple[Array, Array]:
         if self._kind is not kind:
             self._kind, self._jacobians = kind, None
-        linear, mixing, anew = None, None, always_anew
-        n_plain = 0
+        linear, mixing, anew, n_plain = None, Mixing(), always_anew, 0
         mass = () if system.mass is None else (system.mass,)
         progress, self._at_solution = Progress(_NEWTON_WINDOW), False
         if kind.is_costly and self.kept:
@@ -194,19 +193,18 @@ class CoupledSolver:
         for _ in range(self._max_iterations):
             if anew or self._jacobians is None:
                 slopes, self._jacobians = kind.jacobians(self, system.clock, states)
-                linear, mixing, anew = None, None, True
+                linear, mixing, anew = None, Mixing(), True
             else:
                 slopes = self.slopes(system.clock, states)
             linear = linear or kind(system.weights, self._jacobians, *mass)
             residual = system.residual(states, slopes)
             change = linear.solve(residual)
             if not is_finite(change):
-                if anew and n_plain < _MAX_PLAIN and is_finite(slopes) and system.mass is None:
-                    # The Jacobian may be infinite at the guess: the plain iteration moves away from there.
-                    states, self._jacobians, n_plain = system.states(slopes, states), None, n_plain + 1
-                    continue
-                if anew:
+                # The Jacobian may be infinite at the guess: the plain iteration moves away from there.
+                n_plain += anew
+                if n_plain > _MAX_PLAIN or (n_plain and not is_finite(slopes)):
                     break
+                states = system.states(slopes, states) if anew else states
                 anew, self._jacobians = True, None
                 continue
             rate, goal = progress.note(change), self._goal(system, states)
@@ -236,11 +234,8 @@ class CoupledSolver:
                 return states - change, system.derivatives(slopes - linear.times(change))
             if self.enough and system.mass is None and progress.stalls(done):  # a search tries a shorter step
                 break
-            if system.mass is None:
-                mixing = mixing or Mixing()
-                states = mixing.next(states - change, -change)
-            else:
-                states = self._damped(system, linear, states, change)
+            damped = system.mass is not None
+            states = self._damped(system, linear, states, change) if damped else mixing.next(states - change, -change)
             anew = always_anew or (slow and not (anew and kind.is_costly))
         self._jacobians = None
         raise self._not_converged(system, progress.largest)
