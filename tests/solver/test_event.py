@@ -137,6 +137,27 @@ def test_what_is_told_of_a_solve_to_an_event():
     assert time.item() == pytest.approx(HALF_LIVES[0.6], rel=1e-5)
 
 
+def test_one_solve_finds_an_event():
+    _, told = fdeint_event(lambda t, y: -y, 1.0, 0.0, event_fn=half, t1=3.2, order=0.6, info=True)
+    t = torch.linspace(0.0, 3.2, 65, dtype=torch.float64)
+    assert told.n_evaluations == fdeint(lambda t, y: -y, 1.0, t, order=0.6, info=True).n_evaluations
+
+
+def test_an_event_next_to_a_breakpoint():
+    """The slope turns from 1 to −1 at 1, so that the event at 1.001 lies before the first check after the turn."""
+    time, state = fdeint_event(
+        lambda t, y: torch.where(t <= 1.0, 1.0, -1.0) * ones(t, y),
+        0.0,
+        0.0,
+        event_fn=lambda t, y: 0.0 * y + t - 1.001,
+        t1=2.0,
+        order=1.0,
+        options={"breakpoints": [1.0]},
+    )
+    assert math.isclose(time.item(), 1.001, rel_tol=1e-12)
+    assert math.isclose(state.item(), 0.999, rel_tol=1e-8)
+
+
 def test_no_event_within_the_span():
     y0 = torch.ones((), dtype=torch.float64)
     message = r"event_fn must change its sign between t0 = 0 and t1 = 0.1, got 0.5 and 0.2\d*? there, .* pass a later"

@@ -54,6 +54,15 @@ def test_the_gradient_of_other_times():
     assert abs(float(by_time) - (value(1.3, 0.7001) - value(1.3, 0.6999)) / 2e-4) <= 1e-6
 
 
+def test_an_evaluation_without_a_graph_leaves_the_graph_of_others():
+    start = torch.tensor(1.0, dtype=F64, requires_grad=True)
+    solution = fdeint(decay, start, TIMES, order=0.7, n_steps=20, info=True)
+    with torch.no_grad():
+        solution.evaluate([0.7])
+    (by_start,) = torch.autograd.grad(solution.evaluate([0.7]).sum(), start)
+    assert torch.allclose(by_start, solution.evaluate([0.7])[0].detach())
+
+
 def test_tuples_and_several_orders():
     pair = (torch.ones(2, dtype=F64), torch.zeros(3, dtype=F64))
 

@@ -68,12 +68,11 @@ class DensePanels:
         blank = self.states.new_zeros(missing, *self.states.shape[1:])
         states, slopes = torch.cat([self.states, blank]), torch.cat([self.slopes, blank])
         for sample, other in others.items():
-            count = len(states) if other is None else len(other.states)
-            states[:count, sample] = math.nan if other is None else other.states[:, 0]
-            slopes[:count, sample] = math.nan if other is None else other.slopes[:, 0]
-            edges[sample, 1:] = edges[sample, -1] if other is None else other.edges[-1]
+            states[:, sample] = slopes[:, sample] = edges[sample] = 0.0  # panels of no length: NaN at all times
             if other is not None:
-                edges[sample, :count] = other.edges[:-1]
+                count = len(other.states)
+                states[:count, sample], slopes[:count, sample] = other.states[:, 0], other.slopes[:, 0]
+                edges[sample, :count], edges[sample, count:] = other.edges[:-1], other.edges[-1]
         return replace(self, edges=edges, states=states, slopes=slopes)
 
     def detached(self) -> "DensePanels":
@@ -90,6 +89,8 @@ class DensePanels:
         start, since each adds to the memory of the next; this costs no call of func.
         """
         edges, problem = self.edges.detach(), cast(Problem, self)
+        if not bool((edges > 0.0).any()):  # every sample failed
+            return self.value.detach().expand(elapsed.shape[-1], -1, -1) * math.nan
         lengths = edges.diff()
         modes = kernel_modes(float(lengths[lengths > 0].min()), float(edges.max()), MODES_TOLERANCE)
         weights = Weights.of(self.orders, self.states.shape[2], modes)
@@ -99,12 +100,12 @@ class DensePanels:
         result = torch.where((elapsed <= 0.0).unsqueeze(-1), start, math.nan)
         for number, (own_states, own_slopes) in enumerate(zip(self.states, self.slopes, strict=True)):
             begin, end = self._edge(number), self._edge(number + 1)
-            length = torch.where((end > begin).detach(), end - begin, last.squeeze() if end.dim() == 0 else last)
+            length = torch.where((end > begin).detach(), end - begin, edges.max())
             panel = Panel(begin, length, own_states, own_slopes)
             inside = (elapsed > begin) & (elapsed <= end)
             columns = inside.reshape(-1, elapsed.shape[-1]).any(0)
             if bool(columns.any()):
-                times = torch.minimum(torch.maximum(elapsed[..., columns], begin), begin + length)
+                times = torch.where(inside[..., columns], elapsed[..., columns], begin + length)
                 if slopes:
                     values = scheme.points.values_at((times - begin) / length).to(own_slopes) @ own_slopes
                 else:

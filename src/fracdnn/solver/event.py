@@ -1,12 +1,13 @@
-"""Solve until an event: find the time without a gradient, then attach it by the implicit function theorem.
+"""Solve until an event: a root of event_fn along the stored solution, with an implicit gradient.
 
-With G(T, θ) = event_fn(T, u(T, θ)) the event's time obeys G = 0, so dT/dθ = −G_θ/G_T. One step of Newton's method from
-the time that was found, with G_T as a constant, has that derivative as its own.
+With G(T, θ) = event_fn(T, u(T, θ)) the event's time satisfies G = 0, so dT/dθ = −G_θ/G_T. One step of Newton's method
+from the root, with G_T as a constant, has that derivative as its own.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from operator import itemgetter
 from typing import Any
@@ -16,17 +17,17 @@ import torch
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.solver.fdeint import fdeint
 from fracdnn.solver.grids import Given
+from fracdnn.solver.solution import Solution
 from fracdnn.solver.states import each_part
 from fracdnn.tracing import being_traced
 from fracdnn.validation import check_count, check_flag
 
-Event = Callable[[torch.Tensor, Any], torch.Tensor]
-
-# Where a bracket is looked at: parts of the way from the root of the line through its ends to either of them.
+# A bracket is divided at the root of the line through its ends, and at these parts of the way from there to either end.
 _AROUND = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _MAX_ROUNDS = 20
-_MARGIN = 1e-3  # of a bracket, that is left at its ends
-_APART = 4.0 * torch.finfo(torch.float64).eps  # of times, by which those that are looked at differ at least
+_MARGIN = 1e-3  # part of a bracket that is left at its ends
+_APART = 4.0 * torch.finfo(torch.float64).eps  # relative width of a bracket that is not divided further
+_MAX_SOLVES = 20  # each with a first output that is (n_checks − 1)² times earlier
 
 
 def fdeint_event(
@@ -34,14 +35,14 @@ def fdeint_event(
     y0: Any,
     t0: float | torch.Tensor,
     *,
-    event_fn: Event,
+    event_fn: Callable[[torch.Tensor, Any], torch.Tensor],
     t1: float,
     order: Any,
     n_checks: int = 64,
     info: bool = False,
     **options: Any,
 ) -> tuple[torch.Tensor, Any]:
-    """The first time after t0, a float64 number, at which `event_fn(t, y)` is zero, and the solution there.
+    """Find the first time after t0, a float64 number, at which `event_fn(t, y)` is zero, and the solution there.
 
     `event_fn` is given a time and a state like y0 and returns one number, which changes its sign at the event. It is
     evaluated at `n_checks` times from t0 to `t1`: an event that comes and goes between two of them is not seen. A
@@ -51,11 +52,11 @@ def fdeint_event(
     [B, …] and returns [B]; t0 and t1 are numbers or [B], and so is the time. A sample without an event raises an error;
     with `options={"failures": "nan"}` its time and state are NaN.
 
-    `func`, `y0`, `order` and `options` are those of `fdeint`, whose grid reaches from t0 to `t1`; where the event
-    comes before the first check, the solve starts anew up to the second. The gradient of time and state is exact for
-    the discrete solution, in y0, order, t0 and whatever func and event_fn close over. Costs some six solves without a
-    gradient and, where one is needed, three with it. `info=True` gives the time and, for the state, a `Solution`: its
-    `states` is the state at the event, its grid that of the last solve, and `n_evaluations` counts those of all solves.
+    `func`, `y0`, `order` and `options` are those of `fdeint`, whose grid reaches from t0 to `t1`. The event is a root
+    of the solution between its outputs, so that one solve is enough; where it comes before the first check, more checks
+    are placed there and the equation is solved again. The gradient of time and state is exact for the discrete
+    solution, in y0, order, t0 and whatever func and event_fn close over. `info=True` returns the time and a `Solution`
+    whose `states` is the state at the event; `n_evaluations` counts the calls of func in all solves.
     """
     _check_call(event_fn, options)
     check_flag(info, "info")
@@ -67,19 +68,25 @@ def fdeint_event(
             f"t1 must be later than t0 and finite, got {float(end[late][0]):g} for t0 = "
             f"{float(begin.detach()[late][0]):g}; pass a later time"
         )
-    solve = _Solve(func, y0, begin, event_fn, {"order": order, **options})
-    with torch.no_grad():
-        bracket = solve.bracket(end, check_count(n_checks, "n_checks", minimum=4))
-        time = solve.root(bracket)
-    (state,) = solve.at(time[None], bracket)
-    value = solve.values(time[None], [state])[0]
-    if value.requires_grad:
-        moved = time - value / solve.slope(time, bracket)
-        time = bracket.inside(moved.detach()) + (moved - moved.detach())
-        (state,) = solve.at(time[None], bracket)
-    time, state = bracket.marked(time), each_part(bracket.marked, state)
+    event = _EventFunction(event_fn, batched, batched and (options.get("options") or {}).get("failures") == "nan")
+    solve = partial(fdeint, func, y0, order=order, info=True, **options)
+    shares = torch.linspace(0.0, 1.0, check_count(n_checks, "n_checks", minimum=4) + 1, dtype=torch.float64)
+    t, n_evaluations = torch.lerp(begin, end, shares.to(end.device)[:, None]), 0
+    for _ in range(_MAX_SOLVES):
+        solution = solve(t[:, 0] if t.shape[1] == 1 else t.mT.contiguous())
+        with torch.no_grad():
+            bracket = event.bracket(t.detach(), solution)
+            root = event.root(solution, bracket)
+        n_evaluations += solution.n_evaluations
+        is_coarse = solution.is_coarse(root[:, None] if batched else root).reshape(-1) & ~bracket.missing
+        if not bool(is_coarse.any()):
+            break
+        t = torch.where(is_coarse, bracket.closer(t), t)
+    else:
+        event.refuse_at_once(t, is_coarse & (bracket.before <= t[0]))
+    time, state = event.attached(solution, root, bracket)
     if info:
-        state = replace(solve.last, states=state, n_evaluations=solve.n_evaluations)
+        state = replace(solution, states=state, n_evaluations=n_evaluations)
     return time if batched else time[0], state
 
 
@@ -104,129 +111,120 @@ def _check_call(event_fn: Any, options: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Bracket:
-    """The checks before and after the event, with its values there; the first and the last, which make the grid.
+    """The checks before and after each event, with its values there; [B], of one sample without `batched`.
 
-    All are [B], of one sample without `batched`. `missing` are samples without an event, whose times are any.
+    `missing` are samples without an event, whose times are any.
     """
 
-    first: torch.Tensor
     before: torch.Tensor
     after: torch.Tensor
-    end: torch.Tensor
     low: torch.Tensor
     high: torch.Tensor
     missing: torch.Tensor
 
-    def inside(self, times: torch.Tensor) -> torch.Tensor:
-        """Between the first check and the end, by a rounding at least."""
-        return times.clip(torch.nextafter(self.first, self.end), torch.nextafter(self.end, self.first))
+    def closer(self, t: torch.Tensor) -> torch.Tensor:
+        """Return as many checks [T, B], of which all but the first and the last lie in the bracket, denser at first."""
+        number = torch.arange(1, len(t) - 1, dtype=torch.float64, device=t.device)[:, None]
+        parts = torch.where(self.after < t[-1].detach(), len(t) - 2.0, len(t) - 1.0)
+        first, last = (each.expand_as(self.before)[None] for each in (t[0], t[-1]))
+        return torch.cat([first, self.before + (self.after - self.before) * (number / parts) ** 2, last])
 
-    def marked(self, values: torch.Tensor) -> torch.Tensor:
-        """Not a number where there is no event; [B, …], or of one sample."""
+    def masked(self, values: torch.Tensor) -> torch.Tensor:
+        """Return values [B, …] with NaN where there is no event."""
         if not bool(self.missing.any()):
             return values
         missing = self.missing.to(values.device).reshape(-1, *[1] * (values.dim() - 1))
         return torch.where(missing, math.nan, values)
 
 
-class _Solve:
-    """Solves of one problem from one start, or of a batch; times are [T, B]."""
+@dataclass(frozen=True, eq=False)
+class _EventFunction:
+    """The event function along a solution; of samples with `batched`, where NaN may be allowed."""
 
-    def __init__(self, func: Any, y0: Any, begin: torch.Tensor, event_fn: Event, options: dict[str, Any]) -> None:
-        self._func, self._y0, self._begin, self._event_fn, self._options = func, y0, begin, event_fn, options
-        self.n_evaluations = 0
-        self._batched = bool(options.get("batched"))
-        self._allows_nan = self._batched and (options.get("options") or {}).get("failures") == "nan"
+    function: Callable[[torch.Tensor, Any], torch.Tensor]
+    batched: bool
+    allows_nan: bool
 
-    def at(self, times: torch.Tensor, bracket: _Bracket) -> list[Any]:
-        """States at times in a bracket, on the grid on which it was found."""
-        rows = (self._begin.expand_as(bracket.end), bracket.first, *times, bracket.end)
-        return self._states(torch.stack(rows))[2:-1]
+    def bracket(self, t: torch.Tensor, solution: Solution) -> _Bracket:
+        """Return the checks around the first change of sign, of outputs at times t [T, B]."""
+        states = (each_part(itemgetter(row), solution.states) for row in range(len(t)))
+        values = torch.stack([self._value(*pair) for pair in zip(t, states, strict=True)])
+        t, change = t.expand_as(values), _first_change(values)
+        missing = change == len(t)
+        if bool(missing.any()) and not self.allows_nan:
+            raise InvalidArgumentError(self._no_change(values, t, missing))
+        after = torch.where(missing, 2, change)[None]
+        before, after, low, high = (each.gather(0, row)[0] for each in (t, values) for row in (after - 1, after))
+        return _Bracket(before, after, low, high, missing)
 
-    def values(self, times: torch.Tensor, states: list[Any]) -> torch.Tensor:
-        """What the event is there, [T, B]."""
-        return torch.stack([self._value(time, state) for time, state in zip(times, states, strict=True)])
-
-    def bracket(self, t1: torch.Tensor, n_checks: int) -> _Bracket:
-        """Around the first change of sign, and with a check between it and the start."""
-        shares, end = torch.linspace(0.0, 1.0, n_checks + 1, dtype=torch.float64, device=t1.device)[:, None], t1
-        for _ in range(_MAX_ROUNDS):
-            t = torch.lerp(self._begin, end, shares)
-            found = self.values(t, self._states(t))
-            t, end = t.expand_as(found), end.expand(found.shape[1])
-            change = _first_change(found)
-            missing = change == len(t)
-            if bool(missing.any()) and not self._allows_nan:
-                raise InvalidArgumentError(self._no_change(found, t, missing))
-            close = change == 1
-            if not bool(close.any()):
-                after = torch.where(missing, 2, change)[None]
-                rows = (each.gather(0, place)[0] for each in (t, found) for place in (after - 1, after))
-                before, after, low, high = rows
-                return _Bracket(t[1], before, after, t[-1], low, high, missing)
-            end = torch.where(close, t[2], end)  # look closer: the event is about in the middle then
-        sample = int(close.nonzero()[0])
-        raise InvalidArgumentError(
-            f"event_fn must not come at once, got a change of sign before t = {float(end[sample]):g} for t0 = "
-            f"{float(t[0, sample]):g}{self._of(sample, len(close))}; start later, or check the sign of event_fn(t0, y0)"
-        )
-
-    def root(self, bracket: _Bracket) -> torch.Tensor:
-        """The times at which the event is zero, to rounding."""
+    def root(self, solution: Solution, bracket: _Bracket) -> torch.Tensor:
+        """Return the times [B] at which the event is zero, to rounding."""
         before, after, low, high = bracket.before, bracket.after, bracket.low, bracket.high
-        distance = _APART * torch.maximum(after.abs(), self._begin.abs())
+        distance = _APART * torch.maximum(after.abs(), before.abs())
         parts = torch.tensor(_AROUND, dtype=torch.float64, device=after.device)[:, None]
         for _ in range(_MAX_ROUNDS):
-            wide = (high != 0) & (after - before > 3.0 * len(_AROUND) / _MARGIN * distance) & ~bracket.missing
+            wide = (high != 0) & (low != 0) & (after - before > distance) & ~bracket.missing
             if not bool(wide.any()):
                 break
-            begin, end = torch.where(wide, before, bracket.before), torch.where(wide, after, bracket.after)
             share = torch.where(wide, low / (low - high), 0.5).clip(_MARGIN, 1.0 - _MARGIN)
             shares = torch.cat([share * (1.0 - parts.flip(0)), share[None], share + (1.0 - share) * parts])
-            number = torch.arange(len(shares), dtype=torch.float64, device=after.device)[:, None]
-            t = begin + (end - begin) * shares + number * distance  # increasing, however they are rounded
-            found = torch.cat([low[None], self.values(t, self.at(t, bracket)), high[None]])
-            t = torch.cat([before[None], t, after[None]])
-            place = ((found[1:] * low) <= 0).int().argmax(0)[None]
-            rows = [each.gather(0, place + later)[0] for each in (t, found) for later in (0, 1)]
+            inner = before + (after - before) * shares
+            states = solution.interpolated(inner.mT.contiguous() if self.batched else inner[:, 0])
+            pairs = ((time, each_part(itemgetter(row), states)) for row, time in enumerate(inner))
+            values = torch.stack([low, *(self._value(*pair) for pair in pairs), high])
+            place = ((values[1:] * low) <= 0).int().argmax(0)[None]
+            t = torch.cat([before[None], inner, after[None]])
+            rows = [each.gather(0, place + later)[0] for each in (t, values) for later in (0, 1)]
             pairs = zip(rows, (before, after, low, high), strict=True)
             before, after, low, high = (torch.where(wide, new, old) for new, old in pairs)
-        share = torch.where(bracket.missing, 0.5, low / (low - high))
-        return bracket.inside(before + share * (after - before))
+        return before + torch.where(bracket.missing | (low == high), 0.5, low / (low - high)) * (after - before)
 
-    def slope(self, time: torch.Tensor, bracket: _Bracket) -> torch.Tensor:
-        """Of the event by its time, a constant."""
-        leaf = time.detach().requires_grad_()
-        value = self.values(leaf[None], self.at(leaf[None], bracket))[0]
-        (slope,) = torch.autograd.grad(value.sum(), leaf)
-        bad = ~(torch.isfinite(slope) & (slope != 0)) & ~bracket.missing
-        if bool(bad.any()):
-            sample = int(bad.nonzero()[0])
+    def attached(self, solution: Solution, root: torch.Tensor, bracket: _Bracket) -> tuple[torch.Tensor, Any]:
+        """Return times and states of the event with their gradients."""
+        time, state = root, self._state(solution, root)
+        value = self._value(root, state)
+        if value.requires_grad:
+            leaf = root.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self._value(leaf, self._state(solution, leaf)).sum(), leaf)
+            is_flat = ~(torch.isfinite(slope) & (slope != 0)) & ~bracket.missing
+            if bool(is_flat.any()):
+                sample = int(is_flat.nonzero()[0])
+                raise InvalidArgumentError(
+                    f"event_fn must cross zero with a slope, got {float(slope[sample]):g} at t = "
+                    f"{float(root[sample]):.6g}{self._of(sample, len(root))}; its time has no gradient there: solve "
+                    f"under torch.no_grad()"
+                )
+            change = value / torch.where(bracket.missing, 1.0, slope)
+            time = root - (change - change.detach())
+            state = self._state(solution, time)
+        return bracket.masked(time), each_part(bracket.masked, state)
+
+    def refuse_at_once(self, t: torch.Tensor, at_once: torch.Tensor) -> None:
+        """Raise an error if an event is so close to the start that no first output lies before it."""
+        if bool(at_once.any()):
+            sample = int(at_once.nonzero()[0])
             raise InvalidArgumentError(
-                f"event_fn must cross zero with a slope, got {float(slope[sample]):g} at t = {float(time[sample]):.6g}"
-                f"{self._of(sample, len(bad))}; its time has no gradient there: solve under torch.no_grad()"
+                f"event_fn must not come at once, got a change of sign before t = {float(t[1, sample]):g} for t0 = "
+                f"{float(t[0, sample]):g}{self._of(sample, len(at_once))}; start later, or check the sign of "
+                f"event_fn(t0, y0)"
             )
-        return torch.where(bracket.missing, 1.0, slope)
 
-    def _states(self, t: torch.Tensor) -> list[Any]:
-        rows = t[:, 0] if t.shape[1] == 1 else t.mT.contiguous()
-        solution = self.last = fdeint(self._func, self._y0, rows, info=True, **self._options)
-        self.n_evaluations += solution.n_evaluations
-        return [each_part(itemgetter(place), solution.states) for place in range(len(t))]
+    def _state(self, solution: Solution, time: torch.Tensor) -> Any:
+        return each_part(itemgetter(0), solution.interpolated(time[:, None] if self.batched else time))
 
     def _value(self, time: torch.Tensor, state: Any) -> torch.Tensor:
-        """At times [1] or [B]; [B]."""
+        """Return the event function's values [B] at times [1] or [B]."""
         first = state[0] if isinstance(state, tuple) else state
-        size = len(first) if self._batched else 1
-        time = time.expand(size).to(first.device) if self._batched else time[0]
-        value = self._event_fn(time, state)
-        what = "one number for each sample" if self._batched else "one number"
+        size = len(first) if self.batched else 1
+        time = time.expand(size).to(first.device) if self.batched else time[0]
+        value = self.function(time, state)
+        what = "one number for each sample" if self.batched else "one number"
         if not isinstance(value, torch.Tensor):
             raise InvalidArgumentError(
                 f"event_fn must return a tensor of {what}, got {type(value).__name__}; "
                 f"return what it computes of t and y, say y[0] - 1, without .item() or float()"
             )
-        if value.numel() != size or (self._batched and value.dim() != 1):
+        if value.numel() != size or (self.batched and value.dim() != 1):
             raise InvalidArgumentError(
                 f"event_fn must return a tensor of {what}, got shape {tuple(value.shape)}; "
                 f"combine several with a product or a minimum"
@@ -237,19 +235,19 @@ class _Solve:
                 f"return a difference such as y[0] - 1, not y[0] < 1"
             )
         bad = ~torch.isfinite(value).reshape(-1)
-        if bool(bad.any()) and not self._allows_nan:
+        if bool(bad.any()) and not self.allows_nan:
             sample = int(bad.nonzero()[0])
             raise InvalidArgumentError(
                 f"event_fn must return finite numbers, got {float(value.detach().reshape(-1)[sample])} at t = "
                 f"{float(time.detach().reshape(-1)[sample]):.6g}{self._of(sample, size)}; check event_fn there"
             )
-        return value.reshape(-1).to(self._begin)
+        return value.reshape(-1).to(time.device, torch.float64)
 
     def _of(self, sample: int, size: int) -> str:
-        return f" in sample {sample} of {size}" if self._batched else ""
+        return f" in sample {sample} of {size}" if self.batched else ""
 
     def _no_change(self, values: torch.Tensor, times: torch.Tensor, missing: torch.Tensor) -> str:
-        """Why there is no event; one at the start itself does not count."""
+        """Say why there is no event; one at the start itself does not count."""
         sample, n_checks = int(missing.nonzero()[0]), len(values) - 1
         own, begin, end = values[:, sample].tolist(), float(times[0, sample]), float(times[-1, sample])
         where, remedy = self._of(sample, len(missing)), "pass a later t1 or a larger n_checks"

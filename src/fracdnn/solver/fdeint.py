@@ -352,10 +352,11 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
 
 def _by_steps(kind: type[Method], request: _Request, rare: dict[str, Any]) -> _Walked:
     method = kind(request.problem, rare["corrections"])
-    nodes = request.grid()
+    nodes, start = request.grid(), request.problem.value
     whole = request.spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
 
     def again(elapsed: torch.Tensor | None) -> torch.Tensor:
+        request.problem.value = start  # a walk without a graph leaves the start detached
         steps = steps_for(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
         return walked(steps, elapsed, checkpoint=rare["checkpoint"])
 

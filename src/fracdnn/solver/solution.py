@@ -87,24 +87,36 @@ class Solution:
     def _layout(self) -> States:
         return self._request.problem.states if self._panels is None else self._panels.layout
 
-    def _packed(self, times: torch.Tensor) -> torch.Tensor:
-        elapsed, panels = times - self._times[..., :1], self._panels
+    def interpolated(self, times: torch.Tensor) -> Any:
+        """Return the states at times as `evaluate` takes them, without solving again where steps are long."""
+        return self._layout.unpack(self._computed(times - self._times[..., :1]))
+
+    def is_coarse(self, times: torch.Tensor) -> torch.Tensor:
+        """Return True for times at which `interpolated` may miss the tolerances; of the shape [M] or [B, M]."""
+        elapsed = times - self._times[..., :1]
+        return torch.zeros_like(elapsed, dtype=torch.bool) if self._panels is None else self._panels.is_coarse(elapsed)
+
+    def _computed(self, elapsed: torch.Tensor) -> torch.Tensor:
         with without_autocast(elapsed.device.type):
-            if panels is None:
-                elapsed, places = elapsed.sort()
-                return self._again(elapsed)[places.argsort()]
-            coarse = panels.is_coarse(elapsed)
-            packed = panels.at(elapsed)
-            if not bool(coarse.any()):
-                return packed
-            if self._refined is None:
-                raise InvalidArgumentError(
-                    f"t must not lie between the start or a breakpoint and the next requested time, where steps are "
-                    f"too long for the tolerances, got {float(times.detach()[coarse][0]):.6g}; solve with an early "
-                    f"time in t, and pass its solution"
-                )
+            if self._panels is not None:
+                return self._panels.at(elapsed)
+            elapsed, places = elapsed.sort()
+            return self._again(elapsed)[places.argsort()]
+
+    def _packed(self, times: torch.Tensor) -> torch.Tensor:
+        elapsed, coarse = times - self._times[..., :1], self.is_coarse(times)
+        packed = self._computed(elapsed)
+        if not bool(coarse.any()):
+            return packed
+        if self._refined is None:
+            raise InvalidArgumentError(
+                f"t must not lie between the start or a breakpoint and the next requested time, where steps are too "
+                f"long for the tolerances, got {float(times.detach().expand_as(coarse)[coarse][0]):.6g}; solve with an "
+                f"early time in t, and pass its solution"
+            )
+        with without_autocast(elapsed.device.type):
             better = self._refined(elapsed.detach()[coarse].unique()).at(elapsed[coarse])
-            return packed.index_copy(0, coarse.nonzero()[:, 0], better)
+        return packed.index_copy(0, coarse.nonzero()[:, 0], better)
 
     def _checked(self, t: Any, name: str) -> torch.Tensor:
         own = self._times
