@@ -71,7 +71,7 @@ PRIVATE = {
         "memory.py",
         "nn/test_stack.py::test_a_state_dict_of_other_orders_or_steps_is_refused",
     ),
-    "MultiheadAttention._reset_parameters": ("signature.py", "nn/test_network.py::test_a_stack_resets_attention_whole"),
+    "MultiheadAttention._reset_parameters": ("memory.py", "nn/test_network.py::test_a_stack_resets_attention_whole"),
 }
 # An attribute of the package's own scores, and of sparse tensors, which it does not touch.
 OURS = "_values"

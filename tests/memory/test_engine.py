@@ -28,7 +28,6 @@ from fracdnn.memory.compressed import CompressedSum
 from fracdnn.memory.exact import ExactSum
 from fracdnn.memory.plan import MemorylessPlan, default_compress_tol
 from fracdnn.memory.recomputation import segments
-from fracdnn.memory.sums import PairwiseSum
 from fracdnn.tracing import versions
 from tests.slow import each_once, slow_but
 
@@ -608,13 +607,6 @@ def test_the_block_on_a_gpu(monkeypatch):
     assert choose_block(state) == triton_sum.BLOCK
     with torch.autograd.forward_ad.dual_level():
         assert choose_block(state) == 32
-
-
-def test_a_sum_by_pairs_follows_states_that_others_make():
-    matrix, states = memory_matrix(0.4, 6), numbers(6, 2, 3)
-    history = PairwiseSum(matrix.tolist())
-    for n, state in enumerate(states):
-        torch.testing.assert_close(history.follow(n, state), torch.tensordot(matrix[n], states, dims=1))
 
 
 def test_segments_may_be_single_layers():

@@ -103,6 +103,14 @@ def test_compression_is_chosen_for_states_of_the_width(n, compressed):
     assert net.compressed_ is compressed
 
 
+def test_a_new_tolerance_of_the_compression_takes_effect():
+    net = network(n_layers=70, compress=True)
+    fine = net(batch())
+    net.memory.compress_tol = 1e-2
+    coarse = net(batch())
+    assert 1e-7 < float((coarse - fine).detach().norm() / fine.detach().norm()) < 1e-1
+
+
 @pytest.mark.parametrize(("stencil", "points"), [("nine-point", 9), ("five-point", 5)])
 def test_a_stencil_is_a_matrix_on_the_grid(stencil, points):
     net = random_biases(network(12, 2, operator=stencil, grid_shape=(3, 4)))
@@ -248,10 +256,6 @@ def test_autocast_keeps_the_states_of_a_wide_network_in_single_precision():
 
 BAD = [
     (lambda: network(residual=False, order=7.0), r"order must lie in \(0, 1\], got 7.0"),
-    (
-        lambda: network(depth=3),
-        "FractionalNetwork must be given options it has, got 'depth'; it takes activ",
-    ),
     (lambda: network(0), "n_features must be at least 1, got 0"),
     (lambda: network(n_outputs=0), "n_outputs must be at least 1, got 0"),
     (lambda: network(n_layers=0), "n_layers must be at least 1, got 0"),

@@ -369,17 +369,3 @@ def test_plans_are_kept():
     memory, state = Memory(1000, order=0.5), torch.zeros(500, 64)
     assert memory.plan(state, 1000) is memory.plan(state, 1000)
     assert memory.plan(state, 1000).compressed
-
-
-@pytest.mark.parametrize(
-    ("options", "same"),
-    [
-        ({}, True),
-        ({"learn_order": True}, False),
-        ({"learn_order": True, "compress": False}, True),
-        ({"learn_order": "layer"}, True),
-        ({"learn_steps": True}, True),
-    ],
-)
-def test_a_cuda_graph_sums_as_other_passes_do_but_by_exponentials_of_a_learned_order(options, same):
-    assert Memory(1000, **options).is_the_same_in_a_graph(torch.zeros(500, 64), 1000) is same

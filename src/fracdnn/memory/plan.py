@@ -5,7 +5,7 @@ tensors are attached to the graph, and `learned_gradients` gives what flows back
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from fracdnn.caputo.weights import quick_memory_matrix, step_factor
 from fracdnn.memory.choose_sum import choose_triton
 from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, compressed_gradients, compressed_weights
 from fracdnn.memory.exact import ExactSum, ExactWeights, Keep
-from fracdnn.memory.sums import FunctionalSum, HistorySum, MemorylessSum, PairwiseSum, WideSum, as_rows, wide
+from fracdnn.memory.sums import FunctionalSum, HistorySum, MemorylessSum, WideSum, as_rows, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
 from fracdnn.tracing import carries_derivative, outside_of_modes, values_are_unknown
 
@@ -103,10 +103,6 @@ class MemoryPlan(ABC):
         # Tensors of one number: torch takes longer to make one of a Python float than to multiply by it.
         return self.kept(("scales", *kind_of(like)), lambda: self.factors.detach().to("cpu", wide(like.dtype)).unbind())
 
-    def constants(self) -> list[Any]:
-        """All that is kept now."""
-        return list(self._kept.values())
-
     def kept(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What `make` gives, as constants; made once for each key, such as the dtype and device of a state."""
         found = self._kept.get(key)
@@ -168,28 +164,6 @@ class ExactPlan(MemoryPlan):
         weights = self.kept(("weights", top is None, *kind_of(like)), make)
         skip = 0 if top is None else self.n_layers - top
         return ExactWeights(weights.matrix[skip:, skip:]) if skip else weights
-
-
-class MembersPlan(ExactPlan):
-    """For several shallow networks at once, [n_networks, …]: those in training have few states, too large to copy.
-
-    With an order for each network the matrix is [N, N, n_networks, 1, 1], the factors [N, n_networks, 1, 1].
-    """
-
-    def history_sum(self, state: torch.Tensor, top: int | None = None, *, keep: Keep = _KEPT_WHOLE) -> HistorySum:
-        def rows() -> list[Sequence[Any]]:
-            matrix = self._matrix if top is None else _transposed(self._matrix)
-            return matrix.tolist() if matrix.dim() == 2 else [row.unbind() for row in matrix.to(state).unbind()]
-
-        return PairwiseSum(self.kept(("rows", top is None, *kind_of(state)), rows))
-
-    def _gradients(self, states: Rows, adjoints: Rows, begin: int, position: Rows) -> tuple[torch.Tensor, ...]:
-        earlier, later = (torch.stack(list(each)).flatten(2) for each in (states, adjoints))
-        return (torch.einsum("jmn,kmn->mjk", later, earlier).tril().permute(1, 2, 0)[..., None, None],)
-
-    def _products(self, adjoints: Rows, changes: Rows) -> torch.Tensor:
-        products = [(adjoint * change).sum((1, 2)) for adjoint, change in zip(adjoints, changes, strict=True)]
-        return torch.stack(products)[..., None, None]
 
 
 class CompressedPlan(MemoryPlan):

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -84,36 +83,6 @@ class MemorylessSum(HistorySum):
 
     def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
         return state if self._skip else torch.zeros_like(state)
-
-
-class PairwiseSum(HistorySum):
-    """State by state, where they are: by rows of weights, which are numbers, or tensors where networks have their own.
-
-    A change whose factor is 1 becomes the next state.
-    """
-
-    def __init__(self, rows: Sequence[Sequence[Any]]) -> None:
-        self._rows = rows
-        self._states: list[torch.Tensor] = []
-
-    def first(self, state: torch.Tensor) -> torch.Tensor:
-        self._states.append(state)
-        return state
-
-    def advance(self, n: int, change: torch.Tensor, factor: float | torch.Tensor) -> torch.Tensor:
-        total = change if isinstance(factor, float) and factor == 1.0 else change * factor
-        for weight, state in zip(self._rows[n - 1], self._states, strict=False):
-            if isinstance(weight, torch.Tensor):
-                total.addcmul_(weight, state)
-            elif weight:
-                total.add_(state, alpha=weight)
-        self._states.append(total)
-        return total
-
-    def follow(self, n: int, state: torch.Tensor) -> torch.Tensor:
-        self.first(state)
-        self.advance(n + 1, torch.zeros_like(state), 1.0)
-        return self._states.pop()
 
 
 class FunctionalSum(HistorySum):

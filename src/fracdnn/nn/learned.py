@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.nn.signature import Device, DType
 
+# Arguments of the constructors, as of torch's modules.
+Device = torch.device | str | None
+DType = torch.dtype | None
 # Order 0 has no meaning; this is the smallest order that a parameter can stand for.
 _SMALLEST = 1e-300
 

@@ -12,8 +12,7 @@ from torch import nn
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory.choose_sum import choose_block, choose_compression
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan, default_compress_tol, equal_steps_weights, steps_plan
-from fracdnn.nn.learned import LearnedOrder, LearnedSteps
-from fracdnn.nn.signature import Device, DType, reset_modules
+from fracdnn.nn.learned import Device, DType, LearnedOrder, LearnedSteps
 from fracdnn.tracing import Watch, being_traced, outside_of_modes
 from fracdnn.validation import (
     check_compress,
@@ -171,11 +170,6 @@ class Memory(nn.Module):
             self.compressed_ = plan.compressed
         return plan
 
-    def constants(self) -> list[Any]:
-        """Return what passes read besides learned values: a captured CUDA graph needs it to stay in memory."""
-        plans = list(self._plans.values())
-        return [*plans, *(plan.constants() for plan in plans), self.copies]
-
     def _new_plan(self, state: torch.Tensor, n_layers: int, compress: bool, sums: str) -> MemoryPlan:
         order, steps = self._order, self._steps  # checked when they were given; they go where what is learned is
         if self.learned_order is not None:
@@ -192,10 +186,6 @@ class Memory(nn.Module):
             return steps_plan(order, steps)
         kind: Any = {"compress_tol": self._compress_tol(state), "block": choose_block(state), "sums": sums}
         return equal_steps_weights(order, steps, n_layers, compress=compress, **kind)
-
-    def is_the_same_in_a_graph(self, state: torch.Tensor, n_layers: int) -> bool:
-        """Whether a CUDA graph sums as other passes do: exponentials of a learned order cannot be in one."""
-        return self.is_fixed or not self._choice(state, n_layers)
 
     def _copy(self, values: torch.Tensor, device: torch.device) -> torch.Tensor:
         if values.device == device or being_traced():
@@ -279,6 +269,14 @@ class Memory(nn.Module):
         order = _shown(self.order) + (" (learned)" if self.learned_order else "")
         steps = _shown(self.step_size) + (" (learned)" if self.learned_steps else "")
         return f"order={order}, step_size={steps}, compress={self.compress!r}"
+
+
+def reset_modules(module: nn.Module) -> None:
+    """Reset all modules within one that can be reset, inner ones first: attention resets more than its own."""
+    for part in reversed(list(module.modules())[1:]):
+        reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
+        if reset is not None:
+            reset()
 
 
 class HasMemory(nn.Module):

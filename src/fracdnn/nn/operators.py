@@ -1,14 +1,14 @@
-"""What a layer of the paper's network computes, σ(K y + b), with K dense or a stencil on a grid."""
+"""The layer of the paper's network, σ(K y + b), with K dense or a stencil on a grid."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.nn.signature import Device, DType
+from fracdnn.nn.learned import Device, DType
 
 # A name, or any function of a tensor that keeps its shape, modules among them.
 Activation = str | Callable[[torch.Tensor], torch.Tensor]
@@ -28,30 +28,30 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-# Modules and functions that are the same.
-_SAME = {
+# Names of modules and functions of torch.
+_NAMES = {
     **{getattr(nn, name): name.lower() for name in ("Tanh", "ReLU", "GELU", "SiLU", "Sigmoid", "Identity")},
     **{getattr(nn.functional, name): name for name in ("tanh", "relu", "gelu", "silu", "sigmoid")},
     **{function: name for name, function in ACTIVATIONS.items()},
 }
 
 
-def checked_activation(activation: Any) -> Activation:
-    """The name of an activation that is given as one, as a module of torch or as its function; others as they are."""
+def check_activation(activation: Any) -> Activation:
+    """Return the name of an activation given by name, as a module of torch or as its function; others unchanged."""
     if isinstance(activation, str) and activation in ACTIVATIONS:
         return activation
     kind = type(activation) if isinstance(activation, nn.Module) else activation
     exact = getattr(activation, "approximate", "none") == "none"
-    if not callable(activation) or (isinstance(activation, type) and activation not in _SAME):
+    if not callable(activation) or (isinstance(activation, type) and activation not in _NAMES):
         raise InvalidArgumentError(
             f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, a module or a function of a tensor, "
             f"got {activation!r}; pass for example 'silu', nn.PReLU() or torch.sin"
         )
-    return _SAME[kind] if exact and isinstance(kind, Hashable) and kind in _SAME else activation
+    return _NAMES[kind] if exact and isinstance(kind, Hashable) and kind in _NAMES else activation
 
 
 def activate(activation: Activation, y: torch.Tensor) -> torch.Tensor:
-    """Its values at y; one that is not known by name is held to the shape of y."""
+    """Return σ(y); a function of the user's must keep the shape of y."""
     if isinstance(activation, str):
         return ACTIVATIONS[activation](y)
     value = activation(y)
@@ -65,37 +65,21 @@ def activate(activation: Activation, y: torch.Tensor) -> torch.Tensor:
 
 
 def describe(activation: Activation) -> str:
-    """Its name; a module as it prints itself, a function as it is called where it was written."""
+    """Return the name of an activation, the representation of a module, or the name of a function."""
     if isinstance(activation, str | nn.Module):
         return str(activation)
     return getattr(activation, "__name__", type(activation).__name__)
 
 
-class Slope(NamedTuple):
-    """How a cotangent goes back through an activation: `back` takes it and what was kept, the value or its argument."""
-
-    back: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    keeps_value: bool
-
-
-_aten = torch.ops.aten
-SLOPES = {
-    "tanh": Slope(_aten.tanh_backward, True),
-    "relu": Slope(lambda cotangent, value: _aten.threshold_backward(cotangent, value, 0), True),
-    "gelu": Slope(_aten.gelu_backward, False),
-    "silu": Slope(_aten.silu_backward, False),
-    "sigmoid": Slope(_aten.sigmoid_backward, True),
-    "identity": Slope(lambda cotangent, value: cotangent, True),
-}
-# Where the numbers of a stencil stand among the nine of a 3 × 3 one.
+# Positions of a stencil's numbers among the nine of a 3 × 3 one.
 STENCILS = {"five-point": (1, 3, 4, 5, 7), "nine-point": tuple(range(9))}
 
 
 @torch.no_grad()
-def draw(
+def draw_initial_values(
     weights: Iterable[Any], biases: Iterable[Any], activation: Activation, generator: torch.Generator | None
 ) -> None:
-    """Initial values: U[−a, a] with a = √(3/fan_in) for tanh, 1/√fan_in otherwise (paper, 6.1 (v)); biases 0."""
+    """Draw weights from U[−a, a], a = √(3/fan_in) for tanh and 1/√fan_in otherwise (paper, 6.1 (v)); biases are 0."""
     for weight in weights:
         if weight is not None:
             bound = math.sqrt((3.0 if activation == "tanh" else 1.0) / weight.shape[-1])
@@ -106,7 +90,7 @@ def draw(
 
 
 def affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-    """K y + b for each row y, b a vector, a number or nothing."""
+    """Return K y + b for each row y; b is a vector, a number or None."""
     if b is None or b.shape[-1:] == K.shape[:1]:
         return nn.functional.linear(y, K, b)
     return nn.functional.linear(y, K) + b
@@ -115,10 +99,10 @@ def affine(y: torch.Tensor, K: torch.Tensor, b: torch.Tensor | None) -> torch.Te
 def stencil_map(
     y: torch.Tensor, psi: torch.Tensor, b: torch.Tensor | None, grid_shape: tuple[int, int], operator: str
 ) -> torch.Tensor:
-    """K(ψ) y + b, K(ψ) a 3 × 3 or five-point stencil ψ on features that form a grid, zero outside it."""
+    """Return K(ψ) y + b, with the 3 × 3 or five-point stencil ψ on features that form a grid, zero outside it."""
     if operator != "nine-point":
-        nothing, numbers = psi.new_zeros(()), dict(zip(STENCILS[operator], psi.unbind(), strict=True))
-        psi = torch.stack([numbers.get(place, nothing) for place in range(9)])
+        zero, numbers = psi.new_zeros(()), dict(zip(STENCILS[operator], psi.unbind(), strict=True))
+        psi = torch.stack([numbers.get(position, zero) for position in range(9)])
     image = y.reshape(-1, 1, *grid_shape)
     mapped = nn.functional.conv2d(image, psi.view(1, 1, 3, 3), padding=1).reshape(y.shape)
     return mapped if b is None else mapped + b
@@ -132,15 +116,15 @@ class _Layer(nn.Module):
         self._operator = name
         setattr(self, name, nn.Parameter(operator.to(device=device, dtype=dtype)))
         self.b = None if b is None else nn.Parameter(torch.atleast_1d(b.to(device=device, dtype=dtype)))
-        self.activation = checked_activation(activation)
+        self.activation = check_activation(activation)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw initial values as `FractionalNetwork` does."""
-        draw([getattr(self, self._operator)], [self.b], self.activation, generator)
+        draw_initial_values([getattr(self, self._operator)], [self.b], self.activation, generator)
 
 
 class DenseLayer(_Layer):
-    """σ(y Kᵀ + b) for rows y; b is a number for each feature, one for the layer (the paper's), or None."""
+    """The layer σ(y Kᵀ + b) for rows y; b is one number per feature, one for the layer (the paper's), or None."""
 
     K: nn.Parameter
 
@@ -158,7 +142,7 @@ class DenseLayer(_Layer):
 
 
 class StencilLayer(_Layer):
-    """σ(K(ψ) y + b), see `stencil_map`: the paper's Remark on parametric kernels."""
+    """The layer σ(K(ψ) y + b), see `stencil_map`: the paper's Remark on parametric kernels."""
 
     psi: nn.Parameter
 

@@ -11,8 +11,8 @@ from torch.func import functional_call
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError
 from fracdnn.memory import run_chain
-from fracdnn.nn.memory import HasMemory, Memory, separate_copy
-from fracdnn.nn.signature import reset_modules, takes_options_of
+from fracdnn.nn.learned import Device, DType
+from fracdnn.nn.memory import HasMemory, Memory, Numbers, reset_modules, separate_copy
 from fracdnn.tracing import Watch, has_module_hooks, versions
 from fracdnn.validation import check_flag, check_real_tensor
 
@@ -47,12 +47,34 @@ class FractionalStack(HasMemory):
     What runs on plain operations runs without it.
     """
 
-    @takes_options_of(Memory)
-    def __init__(self, layers: Iterable[nn.Module], *, checkpoint: bool = False, **memory: Any) -> None:
+    def __init__(
+        self,
+        layers: Iterable[nn.Module],
+        *,
+        checkpoint: bool = False,
+        order: Numbers = 0.5,
+        step_size: Numbers = 0.2,
+        learn_order: bool | str = False,
+        learn_steps: bool = False,
+        compress: bool | str = "auto",
+        compress_tol: float | None = None,
+        device: Device = None,
+        dtype: DType = None,
+    ) -> None:
         super().__init__()
         self.checkpoint = check_flag(checkpoint, "checkpoint")
-        self.layers = nn.ModuleList(_checked_layers(layers)).to(memory.get("device"), memory.get("dtype"))
-        self.memory = Memory(len(self.layers), **memory)
+        self.layers = nn.ModuleList(_checked_layers(layers)).to(device, dtype)
+        self.memory = Memory(
+            len(self.layers),
+            order=order,
+            step_size=step_size,
+            learn_order=learn_order,
+            learn_steps=learn_steps,
+            compress=compress,
+            compress_tol=compress_tol,
+            device=device,
+            dtype=dtype,
+        )
 
     @classmethod
     def from_residual(cls, blocks: Iterable[nn.Module], **options: Any) -> "FractionalStack":
@@ -246,6 +268,6 @@ def _checked_layers(layers: Any, *, with_skip: bool = False) -> list[nn.Module]:
             f"states grow from layer to layer; build the stack by FractionalStack.from_residual, or wrap each as "
             f"fracdnn.nn.WithoutSkip({name}(...))",
             UserWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return modules

@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch.nn.functional import log_softmax
 
-from fracdnn.caputo.weights import quick_memory_matrix, step_factor
-from fracdnn.memory.plan import MembersPlan
+from fracdnn.caputo.weights import memory_matrix, quick_memory_matrix, step_factor
 from fracdnn.nn import FractionalNetwork
 from fracdnn.nn.architecture import Weights
-from fracdnn.nn.engines.by_hand import Walk
 from fracdnn.nn.learned import orders_from
+from fracdnn.nn.stacked_pass import StackedPass
 from fracdnn.training.objective import Objective, Regularization
 from fracdnn.training.records import Record, record_of
 from fracdnn.training.task import Task
@@ -69,10 +68,12 @@ class StackedNetworks:
         for place, own in enumerate(self._own):
             for one, stacked in zip(own, self.parameters, strict=True):
                 one.data = stacked[place]
-        is_fixed, like, n_layers = self._memory.is_fixed, networks[0].W, self.architecture.n_layers
-        self._step_size = self._memory.step_size.to(like.device)
-        plan = self._memory.plan(like, n_layers, compress=False) if is_fixed else None
-        self._fixed = plan and self._walk_by(MembersPlan(plan.factors, plan.matrix()))
+        self._step_size = self._memory.step_size.to(networks[0].W.device)
+        self._fixed: StackedPass | None = None
+        if self._memory.is_fixed:
+            order, n_layers = self._memory.order, self.architecture.n_layers
+            factors = step_factor(order, self._memory.step_size).expand(n_layers)
+            self._fixed = self._pass_with(memory_matrix(order, n_layers), factors)
 
     def untie(self) -> None:
         """Give each network parameters of its own again."""
@@ -83,31 +84,32 @@ class StackedNetworks:
     @torch.no_grad()
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return outputs [n_networks, n, n_outputs] of samples [n_networks, n, n_features]."""
-        self._walk = self._fixed or self._walk_by(self._learned_plan(self.parameters[self.names.index(_RAW_ORDER)]))
-        return self._walk.outputs(x)
+        self._pass = self._fixed or self._pass_with(*self._learned_memory())
+        return self._pass.outputs(x)
 
     @torch.no_grad()
     def back(self, cotangent: torch.Tensor) -> None:
         """Compute the gradients from those of the outputs of the last call."""
-        weights: list[Any] = list(self._walk.back(cotangent))
-        found, memory = dict(zip(_WEIGHTS, weights, strict=False)), weights[len(_WEIGHTS) :]
+        weights, memory = self._pass.back(cotangent)
+        found = dict(zip(_WEIGHTS, weights, strict=True))
         if memory:
-            found[_RAW_ORDER] = torch.autograd.grad(self._learned_weights, self._raw, memory)[0]
+            found[_RAW_ORDER] = torch.autograd.grad(self._learned, self._raw, memory)[0]
         self.gradients = [found[name] for name in self.names]
 
-    def _walk_by(self, plan: MembersPlan) -> Walk:
-        self._learned_weights = plan.weight_tensors
-        of = dict(zip(self.names, self.parameters, strict=True))
-        return Walk(self.architecture, plan, Weights(*[of[name] for name in _WEIGHTS]))
+    def _pass_with(self, matrix: torch.Tensor, factors: torch.Tensor) -> StackedPass:
+        named, a = dict(zip(self.names, self.parameters, strict=True)), self.architecture
+        weights = Weights(*[named[name] for name in _WEIGHTS])
+        return StackedPass((a.input_activation, a.activation), weights, matrix, factors)
 
     @torch.enable_grad()
-    def _learned_plan(self, raw: torch.Tensor) -> MembersPlan:
-        """Return a plan with weights [N, N, n_networks, 1, 1] on the graph of the orders."""
-        self._raw, n_layers = raw.detach().requires_grad_(), self.architecture.n_layers
+    def _learned_memory(self) -> tuple[torch.Tensor, ...]:
+        """Return weights [N, N, n_networks] and factors [N, n_networks] on the graph of the orders."""
+        self._raw = self.parameters[self.names.index(_RAW_ORDER)].detach().requires_grad_()
+        n_layers = self.architecture.n_layers
         orders = orders_from(self._raw).reshape(-1)
         matrices = torch.stack([quick_memory_matrix(order, n_layers) for order in orders], dim=-1)
-        factors = step_factor(orders, self._step_size).expand(n_layers, -1)
-        return MembersPlan(factors[..., None, None], matrices[..., None, None])
+        self._learned = matrices, step_factor(orders, self._step_size).expand(n_layers, -1)
+        return self._learned
 
 
 class SingleMember:

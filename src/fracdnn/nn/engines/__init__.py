@@ -1,1 +1,0 @@
-"""Fast paths of a `FractionalNetwork`; `Architecture` is the definition."""
