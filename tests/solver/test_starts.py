@@ -51,7 +51,8 @@ def test_a_transient_after_a_breakpoint():
 
 
 @pytest.mark.parametrize(
-    ("power", "order", "rtol"), [(0.5, 1.0, 1e-5), (0.5, 1.0, 1e-7), (0.3, 0.6, 1e-5), (0.2, 1.4, 1e-6)]
+    ("power", "order", "rtol"),
+    [(0.9, 1.0, 1e-5), (0.5, 1.0, 1e-5), (0.5, 1.0, 1e-7), (0.3, 0.6, 1e-5), (0.2, 1.4, 1e-6)],
 )
 def test_integrable_singularities_keep_the_tolerance(power, order, rtol):
     slope = 0.0 if order > 1 else None
@@ -63,7 +64,6 @@ def test_integrable_singularities_keep_the_tolerance(power, order, rtol):
 @pytest.mark.parametrize(
     ("power", "message"),
     [
-        (0.9, r"func grows at the start like t\^-0.9: pass larger rtol and atol, or solve for what is left of u"),
         (1.0, "func grows at the start like 1/t or faster, so that no solution exists: check func, or start later"),
         (1.5, "func grows at the start like 1/t or faster, so that no solution exists: check func, or start later"),
     ],
@@ -79,8 +79,8 @@ def test_steps_that_cannot_be_shorter_do_not_confirm_each_other():
         fdeint(lambda t, u: t**-0.91 + 0 * u, 0.0, [0.0, 17.0], order=0.48)
 
 
-@pytest.mark.parametrize("options", [{}, {"method": "collocation", "n_steps": 4}, {"n_steps": 4}])
-def test_a_function_that_is_no_number_at_the_start(options):
+@pytest.mark.parametrize("options", [{"method": "collocation", "n_steps": 4}, {"n_steps": 4}])
+def test_a_function_that_is_no_number_at_the_start_of_a_fixed_grid(options):
     with pytest.raises(
         NotFiniteError, match="at t = 0 in y; check func there, or solve for times at which it is finite"
     ):

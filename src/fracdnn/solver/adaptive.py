@@ -27,7 +27,8 @@ from fracdnn.solver.panel_errors import (
 from fracdnn.solver.panel_search import LONGER, MUCH_MORE, PanelSearch
 from fracdnn.solver.problem import OutOfEvaluationsError
 
-SMALLEST = 1e-14  # of a step, in times until the first output, or in the time so far
+SMALLEST = 1e-14  # of a step, in the time so far
+EARLIEST = 1e-60  # of a first step, in times until the first output: far from the smallest numbers of float64
 _COARSE = 1e-6  # the shortest step, in lengths of its piece, that is long because times are rounded
 _RELAXED, _TRIES = 3.0, 4  # how much more than usual may be left of errors, and how often to try
 _MOST_RELAXED = 12  # times that a goal is made ten times larger

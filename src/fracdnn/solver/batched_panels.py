@@ -7,7 +7,7 @@ more (very short steps, stricter goals, a look for noise) comes out as failed, a
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 
 from fracdnn.solver.arrays import as_numpy, sizes
 from fracdnn.solver.collocation import Memory, Panel, PanelScheme, resized
-from fracdnn.solver.coupled import System, have_growing_modes
+from fracdnn.solver.coupled import System, calm_times
 from fracdnn.solver.jacobians import slopes_with_jacobians
 from fracdnn.solver.linear import attached_slopes, matrix_of
 from fracdnn.solver.panel_errors import (
@@ -204,7 +204,6 @@ class BatchedSearch:
 
     def _walk(self) -> None:
         first = self._errors.first_times(self._span).amin(1, keepdim=True)
-        self._give_up(first.isnan())
         step, tries = torch.minimum(first, self._fades_until()), 0
         growth = torch.full_like(step, GROWTH)
         while bool(self._active.any()):
@@ -267,16 +266,21 @@ class BatchedSearch:
         wait = (self._after(self._elapsed) - self._end).clip(min=0.0)
         factor = ((self._end - self._origin) / self._fades_until()).clip(max=1.0) ** FORGETTING
         unstable = (factor < 1.0) & self._active
+        fading = Fading(factor, wait, calm=torch.full_like(wait, math.inf))
         if bool(unstable.any()):
-            duration = (wait + length) ** self._orders
-            scaled = scheme.jacobians[:, [0, -1]] * duration[..., None, None]
-            grow = have_growing_modes(as_numpy(scaled), as_numpy(self._orders[:, 0]))
-            unstable = unstable & torch.from_numpy(grow).to(unstable.device)[:, None]
+            calm, ends, orders = wait + length, as_numpy(scheme.jacobians[:, [0, -1]]), as_numpy(self._orders)
+            times = calm_times(ends * as_numpy(unstable)[..., None, None], orders[..., None], as_numpy(calm))
+            calm, until = torch.from_numpy(times).to(calm), calm
+            unstable = unstable & (calm < until)
+            growing = fading.until_growth(self._end - self._origin, calm)
+            fading = Fading(
+                torch.where(unstable, growing.factor, factor), wait, calm=torch.where(unstable, growing.calm, math.inf)
+            )
         part = (JUMP_CAUTION * length / self._span * self._errors.kept(wait, length)).clip(max=1.0)
         errors = self._errors.judge(
             self._memory,
             panel,
-            Fading(factor, wait, torch.where(self._may_jump(), part, 1.0)),
+            replace(fading, part=torch.where(self._may_jump(), part, 1.0)),
             first=self._first,
             unstable=unstable,
             since=self._now - self._origin,

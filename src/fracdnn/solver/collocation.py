@@ -64,10 +64,10 @@ class PanelScheme:
     after: Callable[[Array], Array]
 
     def __init__(self, problem: Problem, weights: Weights, begin: torch.Tensor, dtype: torch.dtype) -> None:
-        self.problem, self.weights, self.points = problem, weights, weights.points
+        self.problem, self.points = problem, weights.points
         self.begin, self.clock_dtype = begin.to(torch.float64), dtype
         self._orders = weights.orders
-        self._sorted_rates = weights.rates.tolist()
+        self.use(weights)
         self.in_numpy = not isinstance(weights.rates, torch.Tensor)
         self.to_begin = self.points.values_at(0.0 * self.points.places[:1])  # [1, m]: values there to one at its start
         self._value, self._velocity = self.own_kind(problem.value), self.own_kind(problem.velocity)
@@ -76,6 +76,10 @@ class PanelScheme:
             self._velocity = None if self._velocity is None else problem.mass.times(self._velocity)
         orders = problem.orders  # at order 1, and with no derivative by it, nothing before a state matters after it
         self._forgets = not carries_derivative(orders) and bool((orders == 1.0).all())
+
+    def use(self, weights: Weights) -> None:
+        """Take other weights of the same points and orders, with modes for panels of other lengths."""
+        self.weights, self._sorted_rates = weights, weights.rates.tolist()
 
     def own_kind(self, values: Any) -> Array:
         return values if values is None or not self.in_numpy else as_numpy(values)

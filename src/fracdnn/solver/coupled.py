@@ -32,9 +32,11 @@ _NEWTON_WINDOW, _WINDOW = 4, 10
 _FAILURES = 3  # of iterations without a matrix, after which there will be one
 _FEW = 16  # iterations after which a search makes a matrix instead
 _LONGER, _LONGEST = 4, 15  # for iterations without a matrix, to rounding; and for gradients
-# Components up to which modes are looked for, and how large they have to be to grow.
+# Components up to which modes are looked for, and the exponent of e by which they have to grow.
 _MOST_MODES, _GROWING = 64, 3.0
+_CALM_RATIO, _MAX_CALM_TRIES = 10.0, 60  # of times that are tried, until one in which no mode grows
 _SHORTEST_PART = 1e-3  # of Newton's step that a line search tries
+_MAX_PLAIN = 5  # steps of the plain iteration while the Jacobian is infinite
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
 _SLOW, _PATIENCE = 0.3, 6
@@ -146,17 +148,20 @@ class CoupledSolver:
         if self._linear is not None and self._kind.is_costly:
             kept[_key(self._linear.weights)] = self._linear
 
-    def grows(self, orders: Array, duration: float) -> bool:
-        """Whether a small change of the last system's states grows within a time, as far as Jacobians are known."""
+    def calm_time(self, orders: Array, duration: float) -> float:
+        """Return for how long, at most a duration, small changes of the last system's states do not grow.
+
+        Jacobians that are not known count as calm.
+        """
         if self._kind is not Dense or self._linear is None:
-            return False
+            return duration
         if isinstance(self._jacobians, torch.Tensor) and being_transformed():
-            return False
+            return duration
         ends, orders = as_numpy(self._jacobians[[0, -1]]), as_numpy(orders).reshape(-1)
         if self.problem.mass is not None:
             ends = self.problem.mass.without_constraints(ends)
-        scale = np.repeat(duration**orders, ends.shape[1] // len(orders))
-        return bool(have_growing_modes(scale[:, None] * ends[None], orders.max(keepdims=True))[0])
+        orders = np.repeat(orders, ends.shape[1] // len(orders))
+        return float(calm_times(ends[None], orders[:, None], np.full((1, 1), duration))[0, 0])
 
     def note_noise(self, states: Array, time: torch.Tensor) -> None:
         """Tell the problem of states that func's noise kept moving; for the warning after a solve.
@@ -179,7 +184,7 @@ class CoupledSolver:
     def _newton(self, kind: Any, system: System, states: Array, *, always_anew: bool = False) -> tuple[Array, Array]:
         if self._kind is not kind:
             self._kind, self._jacobians = kind, None
-        linear, mixing, anew = None, None, always_anew
+        linear, mixing, anew, n_plain = None, Mixing(), always_anew, 0
         mass = () if system.mass is None else (system.mass,)
         progress, self._at_solution = Progress(_NEWTON_WINDOW), False
         if kind.is_costly and self.kept:
@@ -188,15 +193,18 @@ class CoupledSolver:
         for _ in range(self._max_iterations):
             if anew or self._jacobians is None:
                 slopes, self._jacobians = kind.jacobians(self, system.clock, states)
-                linear, mixing, anew = None, None, True
+                linear, mixing, anew = None, Mixing(), True
             else:
                 slopes = self.slopes(system.clock, states)
             linear = linear or kind(system.weights, self._jacobians, *mass)
             residual = system.residual(states, slopes)
             change = linear.solve(residual)
             if not is_finite(change):
-                if anew:
+                # The Jacobian may be infinite at the guess: the plain iteration moves away from there.
+                n_plain += anew
+                if n_plain > _MAX_PLAIN or (n_plain and not is_finite(slopes)):
                     break
+                states = system.states(slopes, states) if anew else states
                 anew, self._jacobians = True, None
                 continue
             rate, goal = progress.note(change), self._goal(system, states)
@@ -226,11 +234,8 @@ class CoupledSolver:
                 return states - change, system.derivatives(slopes - linear.times(change))
             if self.enough and system.mass is None and progress.stalls(done):  # a search tries a shorter step
                 break
-            if system.mass is None:
-                mixing = mixing or Mixing()
-                states = mixing.next(states - change, -change)
-            else:
-                states = self._damped(system, linear, states, change)
+            damped = system.mass is not None
+            states = self._damped(system, linear, states, change) if damped else mixing.next(states - change, -change)
             anew = always_anew or (slow and not (anew and kind.is_costly))
         self._jacobians = None
         raise self._not_converged(system, progress.largest)
@@ -319,17 +324,32 @@ class CoupledSolver:
         )
 
 
+def calm_times(jacobians: Any, orders: Any, durations: Any) -> Any:
+    """Return for how long, at most durations [B, 1], no mode of NumPy's Jacobians [B, E, n, n] grows; [B, 1].
+
+    Orders, of the components, are [n, 1], or [B, 1, 1] of samples.
+    """
+    largest = orders.max((-2, -1)) * np.ones(len(jacobians))
+    for _ in range(_MAX_CALM_TRIES):
+        grow = _have_growing_modes((durations[..., None] ** orders)[:, None] * jacobians, largest)
+        if not grow.any():
+            break
+        durations = np.where(grow[:, None], durations / _CALM_RATIO, durations)
+    return durations
+
+
 @np.errstate(over="ignore", invalid="ignore")
-def have_growing_modes(matrices: Any, orders: Any) -> Any:
+def _have_growing_modes(matrices: Any, orders: Any) -> Any:
     """Which of NumPy's Jacobians [B, E, n, n], each times duration^order, have a mode that grows; [B], for orders [B].
 
-    A mode of the eigenvalue λ grows where |arg λ| < order · π/2, soon where |λ| · duration^order is large.
+    A mode of the eigenvalue λ grows where |arg λ| < order · π/2, by exp(|λ|^(1/order) · duration) in the end.
     (Source: Matignon, "Stability results for fractional differential equations", 1996.)
     """
     bounds = abs(matrices).sum(-1).max((1, 2), initial=0.0)  # of the modes
-    may = (bounds > _GROWING) & (bounds < math.inf) & (matrices.shape[-1] <= _MOST_MODES)
+    least = _GROWING**orders
+    may = (bounds > least) & (bounds < math.inf) & (matrices.shape[-1] <= _MOST_MODES)
     modes = np.linalg.eigvals(matrices[may])
-    grow = (abs(np.angle(modes)) < 0.5 * math.pi * orders[may, None, None]) & (abs(modes) > _GROWING)
+    grow = (abs(np.angle(modes)) < 0.5 * math.pi * orders[may, None, None]) & (abs(modes) > least[may, None, None])
     may[may] = grow.any((1, 2))
     return may
 

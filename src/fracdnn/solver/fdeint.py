@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
-from fracdnn.solver.adaptive import SMALLEST, Piece, find_grid
+from fracdnn.solver.adaptive import EARLIEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.dense import DensePanels
@@ -206,7 +206,7 @@ class _Request:
             # Of the times that func sees there, after a breakpoint, which points have to differ from.
             rounding = TIME_ROUNDING * epsilon * max(abs(t0), abs(t0 + begin)) if begin else 0.0
             output = self.outputs[bisect_right(self.outputs, begin + 2.0 * rounding, hi=len(self.outputs) - 1)]
-            found.append(Piece(begin, end, output, 100.0 * rounding if begin else SMALLEST * min(output, end)))
+            found.append(Piece(begin, end, output, 100.0 * rounding if begin else EARLIEST * min(output, end)))
         return found
 
     def grid(self, found: torch.Tensor | None = None) -> Grid:

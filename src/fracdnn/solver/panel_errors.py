@@ -6,7 +6,7 @@ Times are numbers of the scheme's kind of arrays, or [B, 1] where each sample ha
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,7 +32,8 @@ _OF_SLOPES, _OF_STATES = 0.02, 4.0
 _CONTINUED = 10.0  # what noise can become in the slopes at a panel's start
 _CONTINUITY = 0.002  # of the distance between a panel's start and what its states make of it, that is error
 _MOST_BROKEN, _BROKEN_TOLERANCES = 0.2, 3.0  # of it, in states and in tolerances, with which a panel is no solution
-_OF_ROOT, _SAME_ROOT = 0.1, 1e-6  # of it, that is error where the equations are unstable, and of states, that is none
+# Of it, that is error where the equations are unstable; of states, that is none; and of what slopes at the start make.
+_OF_ROOT, _SAME_ROOT, _SLOPES = 0.1, 1e-6, 3.0
 _OF_ROUNDING = 0.3  # of the rounding of the largest state, that a tolerance has to be
 # Lengths of a panel, in times since the start, from which on derivatives may be less smooth there than the solution.
 _NEAR_START = 0.2
@@ -47,13 +48,19 @@ _RATIO, _COUNT, _ROUNDING = 8.0, 7, 1e-9
 class Fading:
     """How much an error of a panel counts; of samples, each is [B, 1].
 
-    The `factor` is for errors all over it, `wait` the time until the next output, and `part` what is left of an error
-    of slopes that miss a jump on this panel alone.
+    The `factor` is for errors all over it, `wait` the time until the next output, `part` what is left of an error of
+    slopes that miss a jump on this panel alone, and `calm` the time until errors grow.
     """
 
     factor: Array = 1.0
     wait: Array = math.inf
     part: Array = 1.0
+    calm: Array = math.inf
+
+    def until_growth(self, elapsed: Array, calm_time: Array) -> "Fading":
+        """Return the same for errors that grow after a calm time since the start, of which some has elapsed."""
+        left = (calm_time - elapsed) * (calm_time > elapsed)
+        return replace(self, factor=(elapsed / (elapsed + left)) ** FORGETTING, calm=left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +105,13 @@ class PanelErrors:
         self.steepness = self.reach  # the power of 1/t with which func grows to a start
 
     def first_times(self, span: Array) -> Array:
-        """As long as the slopes at the start would take to undo the states, [G, d]; NaN where a slope is."""
+        """Return how long the slopes at the start would take to undo the states, [G, d]."""
         problem = self._scheme.problem
         clock, value = self._scheme.begin.to(self._scheme.clock_dtype).squeeze(-1), problem.value.detach()
         slope = problem.packed_slope(clock, value)
         orders = problem.orders.detach().unsqueeze(-1)
         times = (_FIRST * gamma(orders + 1.0) * value.abs() / slope.abs()) ** (1.0 / orders)
-        counts = ((value != 0) & (slope != 0) & ~slope.isinf()) | slope.isnan()
+        counts = (value != 0) & (slope != 0) & slope.isfinite()  # func may have no value at the start
         return torch.where(counts, times, math.inf).clip(_SHORTEST_FIRST * span, _LONGEST_FIRST * span)
 
     def kept(self, wait: Array, length: Array) -> Array:
@@ -132,17 +139,17 @@ class PanelErrors:
         of = library(panel.states)
         gap = abs(cast(self._scheme.to_begin, panel.states) @ panel.states - memory.state[:, None])[:, 0]
         error, broken = self._of_polynomials(memory, panel, fading, gap, first, noise)
-        factor, wait = of.where(unstable, 1.0, fading.factor), of.where(unstable, 0.0, fading.wait)
+        factor, wait = fading.factor, of.minimum(fading.wait, fading.calm)
         error, largest = factor * error + moving, sizes(panel.states)
         self.reached = of.maximum(self.largest, largest)
         if bool((first & counts).any()):
             self.reach = of.where(first, of.maximum(self.reach, largest), self.reach)
             close = self._meets(error, largest) & first & counts
             if bool(close.any()):
-                of_start, self.steepness = self._of_start(memory, panel, wait, close)
+                of_start, self.steepness, change = self._of_start(memory, panel, wait, close)
                 self.left = of.where(close, of.maximum(self.left, of_start), self.left)
-                # A state that is not the start's may be another root.
-                other_root = unstable & (gap > _SAME_ROOT * self.reach)
+                # A state that the slopes at the start do not lead to may be another root.
+                other_root = unstable & (gap > _SAME_ROOT * self.reach + _SLOPES * change)
                 of_start = of.maximum(of_start, of.where(other_root, _OF_ROOT * gap, 0.0))
                 error = of.where(close, of.maximum(error, of_start), error)
                 # From a steep start the solution grows, or falls: the first output will tell.
@@ -208,8 +215,9 @@ class PanelErrors:
         near, far = length**self.orders, self.orders * length * (self._span - panel.begin) ** (self.orders - 1.0)
         return self._mass / self._span**self.orders * library(far).where(self.orders > 1.0, far, near)
 
-    def _of_start(self, memory: Memory, panel: Panel, wait: Array, close: Array) -> tuple[Array, Array]:
-        """What is left, at the first output, of what func does before a panel's first point; and its `steepness`.
+    def _of_start(self, memory: Memory, panel: Panel, wait: Array, close: Array) -> tuple[Array, Array, Array]:
+        """Return what is left, at the first output, of what func does before a panel's first point; its `steepness`;
+        and the change of state that the slopes at the start make on the panel.
 
         A transient or a weak singularity lies there. Func is looked at where panels are `close` to a solution, at times
         that approach the start geometrically.
@@ -221,7 +229,7 @@ class PanelErrors:
         finest = 16.0 * torch.finfo(scheme.clock_dtype).eps * late
         shares = [_RATIO**-number for number in range(1, _COUNT + 1) if shortest * _RATIO**-number > finest]
         if len(shares) < 3:
-            return 0.0 * self.reach, 0.0 * self.reach
+            return 0.0 * self.reach, 0.0 * self.reach, math.inf + self.reach
         # Between the start and the first point the state goes like t^order.
         elapsed, base = interval * scheme.numbers(shares), memory.state[:, None]
         powers = cast((elapsed / interval)[..., None] ** orders.clip(max=1.0)[..., None], base)
@@ -239,7 +247,7 @@ class PanelErrors:
         at_end = abs(scheme.after(seen))[:, -1]
         distance = of.where(orders > 1.0, self._span, of.maximum(of.minimum(wait, self._span), length))
         found = at_end * self._mass * orders * (distance / self._span) ** (orders - 1.0) / self._span
-        return found, steepness
+        return found, steepness, self._seen_mass(panel, length) * abs(slopes[:, -1])
 
     def _of_derivatives(self, panel: Panel) -> Array:
         """What derivatives of the solution miss, by a parameter that scales func: func's own along the states; [G, d].

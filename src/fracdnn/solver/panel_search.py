@@ -24,6 +24,7 @@ from fracdnn.tracing import being_transformed
 
 _POINTS = 8  # of a panel on a grid that was requested
 _SHORTEST = 1e-13  # of panels that may be tried, in spans
+_NEXT = 1e-3  # the same, in lengths of the first one
 _OF_MOVING = 10.0  # what the error is of states that func's noise keeps moving
 _RECENT, _VARIES = 8, 10.0  # panels that a longer one is compared with, and how much noise varies between them
 # A panel longer by the first of these factors has a misfit that is larger by more than the second, unless that is
@@ -66,6 +67,7 @@ class PanelSearch:
         (self._span,) = scheme.numbers([span])
         self._errors = PanelErrors(scheme, self._tolerances, self._span, sensitive=sensitive)
         self._memory, self._restarted = scheme.start(), False
+        self._shortest = shortest  # of panels that modes are made for
         self._panel: Any = None  # tried last
         self.now = self._end = self._origin = 0.0  # the last is that of the last start or restart
         # What a panel's error may be at the next output [G, d], where more than that was found to be too much.
@@ -86,10 +88,7 @@ class PanelSearch:
         if self.now > 0.0:
             return FIRST_STEP * span
         times = self._errors.first_times(span)
-        quickest = float(times.min()) if times.numel() else span
-        if math.isnan(quickest):
-            self.problem.check_slope(self.begin.to(self._scheme.clock_dtype), self.problem.value.detach())
-        return quickest
+        return float(times.min()) if times.numel() else span
 
     @np.errstate(all="ignore")  # what is not finite is no step
     def attempt(self, end: float, fading: Fading) -> float:
@@ -108,9 +107,16 @@ class PanelSearch:
         except (NotConvergedError, NotFiniteError):
             self._panel = self._last_errors = errors.misfit = None
             return math.inf
-        unstable = fading.factor < 1.0 and solver.grows(orders, fading.wait + end - self.now)
+        # What grows before the next output counts as if there were an output when it begins to.
+        until, unstable = fading.wait + end - self.now, False
+        if fading.factor < 1.0:
+            calm = solver.calm_time(orders, until)
+            unstable = calm < until
+        if unstable:
+            fading = fading.until_growth(end - self._origin, calm)
         self._slope_sizes = sizes(panel.slopes).clip(min=sys.float_info.min)
-        *fadings, first, unstable = scheme.numbers([fading.factor, fading.wait, fading.part, first, unstable])
+        fadings = scheme.numbers([fading.factor, fading.wait, fading.part, fading.calm])
+        first, unstable = scheme.numbers([first, unstable])
         found = errors.judge(
             self._memory,
             panel,
@@ -145,6 +151,10 @@ class PanelSearch:
     def accept(self) -> None:
         """Take the panel that was tried last."""
         errors = self._errors
+        if self._memory.slopes is None and _NEXT * self._panel.length < self._shortest:
+            # The start takes shorter panels than were expected. No mode has been in use.
+            shortest, scheme = _NEXT * float(self._panel.length), self._scheme
+            scheme.use(_weights(self.problem, len(scheme.points.places), shortest, float(self._span)))
         self._recent.append((errors.misfit, self._slope_sizes))
         errors.spent, errors.largest = errors.spent + errors.left, errors.reached
         if self._outputs is None:
