@@ -1,4 +1,9 @@
-"""What fracdnn raises. Each class also inherits the built-in one a caller would expect."""
+"""Errors and warnings of fracdnn. Each class also inherits the built-in one that a caller would expect."""
+
+import sys
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 class FracdnnError(Exception):
@@ -61,3 +66,11 @@ class MissingExtraError(FracdnnError, ImportError):
 
 class KernelWarning(RuntimeWarning):
     """A compiled kernel cannot be used, or not fully, on this machine; results are the same, and come more slowly."""
+
+
+def user_stacklevel() -> int:
+    """Return the `stacklevel` at which a warning of the calling function names the first line outside fracdnn."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -65,9 +65,11 @@ def matrix_of(weights: Array, jacobians: Array, mass: MassMatrix | None = None) 
     if n > groups:  # [..., n, S, S]
         weights = of.stack([weights] * (n // groups), axis=-3).reshape(*weights.shape[:-3], n, count, count)
     product = weights.swapaxes(-3, -2)[..., None] * jacobians.swapaxes(-3, -2)[..., None, :, :, :]  # [..., S, n, S, n]
-    identity = of.eye(count * n) if mass is None else of.kron(of.eye(count), mass.packed(n, jacobians))
+    identity = of.eye(count * n if mass is None else count)
     if isinstance(weights, torch.Tensor):
         identity = identity.to(weights)
+    if mass is not None:
+        identity = of.kron(identity, mass.packed(n, jacobians))
     return identity - product.reshape(*product.shape[:-4], count * n, count * n)
 
 

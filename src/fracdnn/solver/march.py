@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch.utils.checkpoint import checkpoint as recomputed
 
-from fracdnn.exceptions import UnstableStepsWarning
+from fracdnn.exceptions import UnstableStepsWarning, user_stacklevel
 from fracdnn.memory.recomputation import segment_length
 from fracdnn.solver.grids import ROUNDING
 from fracdnn.solver.history import BLOCK
@@ -69,7 +69,7 @@ def warn_of_growth(steps: Steps, position: Position) -> None:
             f"back there: the steps of method {steps.method.name!r} are too long to be stable; pass a larger n_steps, "
             f"method='collocation', or leave out n_steps for steps that the solver chooses",
             UnstableStepsWarning,
-            stacklevel=5,
+            stacklevel=user_stacklevel(),
         )
 
 

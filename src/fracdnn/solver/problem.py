@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, NoisyFunctionWarning, NotFiniteError, StateChangedError
+from fracdnn.exceptions import (
+    InvalidArgumentError,
+    NoisyFunctionWarning,
+    NotFiniteError,
+    StateChangedError,
+    user_stacklevel,
+)
 from fracdnn.solver.constraints import MassFunction
 from fracdnn.solver.states import State, States, as_slope, as_state, check_state, each_part
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, versions
@@ -157,7 +163,7 @@ class Problem:
                 f"torch.set_float32_matmul_precision('highest')), or where it jumps in time, pass "
                 f"options={{'breakpoints': …}}",
                 NoisyFunctionWarning,
-                stacklevel=4,
+                stacklevel=user_stacklevel(),
             )
 
     def warn_of_late_times(self, clock: torch.Tensor, span: float, rtol: float) -> None:
@@ -172,7 +178,7 @@ class Problem:
                 f"times are late: at t = {time_text(last)} they are rounded to {rounding:.1g}, which changes func "
                 f"noticeably; count time from t[0] in t and func, in float64",
                 NoisyFunctionWarning,
-                stacklevel=4,
+                stacklevel=user_stacklevel(),
             )
 
     def check_slope(self, time: torch.Tensor, packed: torch.Tensor) -> None:
