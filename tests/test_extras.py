@@ -61,14 +61,31 @@ def line(module, extra):
 
 
 DOORS = [
-    pytest.param("sklearn", "estimators", "import fracdnn; fracdnn.FractionalClassifier", marks=pytest.mark.slow),
-    ("sklearn", "estimators", "import fracdnn; fracdnn.load"),
+    pytest.param("sklearn", "estimators", "from fracdnn import FractionalClassifier", marks=pytest.mark.slow),
+    ("sklearn", "estimators", "from fracdnn import load"),
     pytest.param(
         "sklearn", "estimators", "from fracdnn.estimators.estimator import FractionalEstimator", marks=pytest.mark.slow
     ),
     ("jinja2", "report", "import fracdnn.report.html"),
     pytest.param("matplotlib", "report", "import fracdnn.report.figures", marks=pytest.mark.slow),
 ]
+
+
+def test_a_public_name_whose_extra_is_missing_is_no_attribute():
+    """Tools that look at every name of the package must not fail."""
+    code = """
+import inspect, fracdnn
+assert not hasattr(fracdnn, "FractionalClassifier")
+names = [name for name, _ in inspect.getmembers(fracdnn)]
+assert "fdeint" in names and "load" not in names
+try:
+    fracdnn.load
+except AttributeError as error:
+    print(type(error).__name__, error)
+"""
+    done = without(["sklearn"], code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"MissingNameError {line('sklearn', 'estimators')}\n"
 
 
 @pytest.mark.parametrize(("module", "extra", "code"), DOORS)

@@ -40,11 +40,20 @@ else:
 
     def __getattr__(name: str) -> Any:
         """Public names are imported when they are first used: torch takes seconds, scikit-learn one more."""
+        import sys
         from importlib import import_module
+
+        from fracdnn.exceptions import MissingExtraError, MissingNameError
 
         if name not in __all__:
             raise AttributeError(f"module 'fracdnn' has no attribute {name!r}")
-        room = import_module(f"fracdnn.{_HOMES.get(name, name)}")
+        try:
+            room = import_module(f"fracdnn.{_HOMES.get(name, name)}")
+        except MissingExtraError as error:
+            # `from fracdnn import name` drops an AttributeError with its message, and passes an ImportError on.
+            if sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
+                raise
+            raise MissingNameError(str(error)) from None
         globals()[name] = found = getattr(room, name) if name in _HOMES else room
         return found
 

@@ -64,6 +64,13 @@ class MissingExtraError(FracdnnError, ImportError):
     """An optional package is not installed: `name` is its module, and the message says which extra brings it."""
 
 
+class MissingNameError(FracdnnError, AttributeError):
+    """A public name of `fracdnn` needs an optional package that is not installed; see `MissingExtraError`.
+
+    Python has no class that is an ImportError and an AttributeError, and `hasattr` wants the latter.
+    """
+
+
 class KernelWarning(RuntimeWarning):
     """A compiled kernel cannot be used, or not fully, on this machine; results are the same, and come more slowly."""
 
