@@ -1,9 +1,8 @@
 """A fitted network for other programs: with its scaling, as ONNX or as a torch.export program."""
 
-import copy
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,59 +10,46 @@ import numpy as np
 import torch
 from torch import nn
 
-from fracdnn.caputo import l1_step_factor, memory_matrix
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
-from fracdnn.nn.operators import ACTIVATIONS, affine
+from fracdnn.nn import FractionalNetwork
 from fracdnn.tables.cells import MISSING
 from fracdnn.tables.column import Categories, Numbers
 from fracdnn.tables.encoder import Encoder
 
 
 def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
-    """The mean of what the members answer, added up in their order."""
-    found = list(answers)
-    return found[0] if len(found) == 1 else sum(found[1:], found[0]) / len(found)
+    """Return the mean of the members' answers, added up in their order."""
+    first, *others = answers
+    return sum(others, first) / (1 + len(others)) if others else first
 
 
 class Deployed(nn.Module):
-    """From features to answers in one module, in float64: scale, run the members of the estimator, then the mean of
-    their answers.
+    """From features to answers in one module, in float64: scale, run the members, then the mean of their answers."""
 
-    The memory's weights are constants here, since the order is what it is.
-    """
-
-    def __init__(self, estimator: Any, activations: Mapping[str, Callable[[torch.Tensor], torch.Tensor]]) -> None:
+    def __init__(self, estimator: Any, members: Iterable[FractionalNetwork]) -> None:
         super().__init__()
-        self.members = nn.ModuleList(copy.deepcopy(network).cpu().eval() for network in estimator.members_)
-        self.estimator, self.activations, self.memories = estimator, activations, []
-        for network in estimator.members_:
-            order, step_size = network.memory.order.detach().cpu(), network.memory.step_size.detach().cpu()
-            matrix = memory_matrix(order, network.architecture.n_layers)
-            self.memories.append((matrix, float(l1_step_factor(order, step_size))))
+        self.estimator, self.members = estimator, nn.ModuleList(members)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         inputs = features.to(torch.float64)
-        y = self.estimator.shaping_(inputs, self.estimator.standardization_(inputs))
-        several = zip(self.members, self.memories, strict=True)
-        return mean_of(self.estimator._answer(self._outputs(network, *memory, y)) for network, memory in several)
+        x = self.estimator.shaping_(inputs, self.estimator.standardization_(inputs))
+        return mean_of(self.estimator._answer(network(x)) for network in self.members)
 
-    def _outputs(self, network: Any, matrix: torch.Tensor, factor: float, y: torch.Tensor) -> torch.Tensor:
-        architecture, weights = network.architecture, network.weights()
-        if weights.input_weight is not None:
-            activation = self.activations[architecture.input_activation]
-            y = activation(affine(y, weights.input_weight, weights.input_bias))
-        activation, states = self.activations[architecture.activation], y.unsqueeze(0)
-        for j, K in enumerate(weights.operators.unbind()):
-            change = activation(affine(y, K, None if weights.b is None else weights.b[j]))
-            y = torch.tensordot(matrix[j, : j + 1], states, dims=1) + factor * change
-            states = torch.cat([states, y.unsqueeze(0)])
-        return nn.functional.linear(y, weights.W)
+
+def _fixed(network: FractionalNetwork, suffix: str) -> FractionalNetwork:
+    """Return a copy on the CPU in float64 whose order is a constant, with operations that the format has."""
+    options = {**network.options, "order": float(network.order.detach()), "learn_order": False}
+    if suffix == ".onnx" and options["activation"] == "gelu":
+        options["activation"] = _single_gelu
+    fixed = FractionalNetwork(**options, dtype=torch.float64)
+    fixed.load_state_dict(network.state_dict(), strict=False)
+    return fixed.eval()
 
 
 def write_program(path: str | os.PathLike, estimator: Any) -> Path:
-    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features, or the columns."""
+    """Write `.onnx` or `.pt2`, whole or not at all; the program takes features, or the columns of a table."""
     path = Path(path)
     if path.suffix not in (".onnx", ".pt2"):
         raise InvalidArgumentError(f"path must end in .onnx or .pt2, got {path}; the ending says which format to write")
@@ -71,7 +57,7 @@ def write_program(path: str | os.PathLike, estimator: Any) -> Path:
     _check_columns(encoding, path.suffix)
     if path.suffix == ".onnx":
         require("onnx", "onnxscript")
-    module = Deployed(estimator, ACTIVATIONS if path.suffix == ".pt2" else {**ACTIVATIONS, "gelu": _single_gelu})
+    module = Deployed(estimator, [_fixed(network, path.suffix) for network in estimator.members_])
     dtype = estimator._dtype() if encoding.is_plain else torch.float64
     example = torch.zeros(2, len(encoding.feature_names), dtype=dtype)
     with torch.no_grad():
@@ -87,7 +73,7 @@ def write_program(path: str | os.PathLike, estimator: Any) -> Path:
 
 
 def _check_columns(encoding: Encoder, suffix: str) -> None:
-    """Refuse columns that a program cannot take: in .pt2 all that are not inputs as they are, in .onnx dates."""
+    """Refuse columns that a program cannot take: in .pt2 all but plain numbers, in .onnx dates."""
     kinds = {"date": "dates", "category": "categories", "number": "missing cells", "unused": "unused cells"}
     for column in encoding.columns:
         if column.kind == "date" or (suffix == ".pt2" and column.inputs != [column.name]):
@@ -99,13 +85,15 @@ def _check_columns(encoding: Encoder, suffix: str) -> None:
 
 
 def _single_gelu(x: torch.Tensor) -> torch.Tensor:
-    """GELU by its float32 version, 1e-7 away: ONNX Runtime has no error function in float64."""
+    """Return GELU computed in float32, 1e-7 off: ONNX Runtime has no error function in float64."""
     return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
 
 
 def _with_columns(model: Any, encoding: Encoder) -> Any:
-    """The ONNX model with an input [n_samples, 1] for each column in place of one for all features: float64, NaN where
-    a number is missing, or text without blanks around it, "" where a category is.
+    """Return the ONNX model with an input [n_samples, 1] for each column instead of one for all features.
+
+    A number is float64, NaN if it is missing; a category is text without surrounding blanks, "" if it is missing. Torch
+    has no text, so the categories' codes are ONNX's own operators.
     """
     from onnx import TensorProto, compose, helper, numpy_helper
 
