@@ -200,5 +200,5 @@ def test_words_that_meant_two_things_are_gone():
 def test_options_of_a_solve_mean_what_parameters_of_that_name_do():
     """Those that are shared: "linear" was also a way to open a network as modules."""
     options = OPTIONS.keys()
-    assert options & uses().keys() == {"compress", "compress_tol", "checkpoint"}
+    assert options & uses().keys() == {"compress", "compress_tol", "checkpoint", "store"}
     assert options & method_parameters().keys() <= {"compress"}

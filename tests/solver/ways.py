@@ -6,10 +6,9 @@ from typing import Any
 import torch
 
 from fracdnn.solver.grids import Given, Spacing, make_grid
-from fracdnn.solver.march import walked
+from fracdnn.solver.march import March
 from fracdnn.solver.methods import METHODS
 from fracdnn.solver.problem import posed_problem
-from fracdnn.solver.steps import Steps
 from fracdnn.validation import check_times
 from tests.solver.calls import grouped
 
@@ -35,7 +34,7 @@ def by_definition(
     wanted = None
     if not isinstance(asked["grid"], Given) or not trajectory:
         wanted = times - times[0] if trajectory else times[-1:] - times[0]
-    packed = walked(Steps(scheme, grid, tolerance=tolerance), wanted)
+    packed = March(scheme, grid, tolerance=tolerance).states(wanted)
     return problem.states.unpack(packed if trajectory else packed[-1])
 
 

@@ -16,8 +16,9 @@ from fracdnn.solver.adaptive import EARLIEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
 from fracdnn.solver.dense import DensePanels
+from fracdnn.solver.explicit import MOST_ROWS, ExplicitChain, runs_as_chain
 from fracdnn.solver.grids import Choice, Grid, Spacing, Tolerance, anchors, increasing_times, make_grid
-from fracdnn.solver.march import walked
+from fracdnn.solver.march import March
 from fracdnn.solver.methods import METHODS, Method
 from fracdnn.solver.panel_search import PanelSearch, count_for
 from fracdnn.solver.panels import Weights
@@ -34,7 +35,6 @@ from fracdnn.solver.rare_options import (
 )
 from fracdnn.solver.solution import Solution, solved_as_far, without_autocast
 from fracdnn.solver.states import State
-from fracdnn.solver.steps import steps_for
 from fracdnn.tracing import Mapping, being_traced, being_transformed
 from fracdnn.validation import check_flag
 
@@ -352,12 +352,25 @@ def _by_panels(request: _Request, rare: dict[str, Any]) -> _Walked:
 
 def _by_steps(kind: type[Method], request: _Request, rare: dict[str, Any]) -> _Walked:
     method = kind(request.problem, rare["corrections"])
+    if rare["store"] is not None and not rare["checkpoint"]:
+        raise InvalidArgumentError(
+            f"store must go with checkpoint, got {rare['store']} without it; pass options={{'checkpoint': True, "
+            f"'store': {rare['store']}}}"
+        )
     nodes, start = request.grid(), request.problem.value
     whole = request.spacing.kind == "given" and (request.trajectory or torch.compiler.is_compiling())
 
     def again(elapsed: torch.Tensor | None) -> torch.Tensor:
         request.problem.value = start  # a walk without a graph leaves the start detached
-        steps = steps_for(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
-        return walked(steps, elapsed, checkpoint=rare["checkpoint"])
+        if runs_as_chain(method, nodes, rare["compress"]):
+            chain = ExplicitChain.of(method, nodes)
+            return chain.states(elapsed, checkpoint=rare["checkpoint"], store=rare["store"])
+        if rare["store"] is not None:
+            raise InvalidArgumentError(
+                f"store must be left out for this solve, got {rare['store']}; it takes an explicit method of one order "
+                f"up to 1, at most {MOST_ROWS} evaluations of func, and options without 'compress': True"
+            )
+        march = March(method, nodes, exact=rare["compress"] is False, tolerance=rare["compress_tol"])
+        return march.states(elapsed, checkpoint=rare["checkpoint"])
 
     return again(None if whole else request.elapsed), nodes, 0, again, None

@@ -2,8 +2,7 @@
 
 A block is some tens of steps. What its rows remember of all nodes before it comes in with a few matrix products when
 it begins; within it, rows are cut into short runs in the same way. So a step reads a few states, not all of them. All
-in plain operations: derivatives of any kind and order are autograd's. `fracdnn.solver.tape` does what happens within a
-block with fewer nodes in the graph, and must agree with `BlockSums`.
+in plain operations: derivatives of any kind and order are autograd's.
 """
 
 from collections.abc import Sequence
@@ -130,48 +129,32 @@ class History:
 
 
 class BlockSums:
-    """older_n + Σ_{k<n} w_nk x_k, row by row, in plain operations.
-
-    Of rows [G, B, R, d] and weights [G, B, R, B · M], where each node has M entries x: one, or, in a pass back over R
-    rules, R of them.
-    """
+    """Σ_k w_nk x_k over all earlier nodes, row by row, of rows so far [G, B, R, d] and weights inside [G, B, R, B]."""
 
     def __init__(self, older: torch.Tensor, inside: torch.Tensor) -> None:
-        self._count, self._entries = older.shape[1], inside.shape[-1] // older.shape[1]
         self._older, self._inside, self._run = older.split(RUN, dim=1), inside, -1
-        self._nothing = torch.zeros_like(older[:, 0, 0])
         self._made: list[torch.Tensor] = []
         self._rows: Sequence[torch.Tensor] = ()
 
-    def row(self, n: int, entries: Sequence[torch.Tensor], state: torch.Tensor | None = None) -> Sequence[torch.Tensor]:
-        """R sums [G, d] of row n, counted from 0, with the entries [G, d] of row n − 1; none after the last row.
-
-        Of rows that are left out, entries are 0.
-        """
-        self._made += [self._nothing] * ((n - 1) * self._entries - len(self._made)) + [*entries] * bool(n)
-        if n == self._count:
-            return ()
+    def row(self, n: int, entry: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Return the R sums [G, d] of row n, counted from 0, given the entry [G, d] of row n − 1."""
+        self._made += [entry] * bool(n)
         run, within = divmod(n, RUN)
-        known = run * RUN * self._entries
+        known = run * RUN
         if run != self._run:
             self._run, sums = run, self._older[run]
             if run:
-                weights = self._inside[:, run * RUN : (run + 1) * RUN, :, :known].flatten(1, 2)
-                sums = sums + _product(weights, torch.stack(self._made[:known], dim=1), sums.shape[1])
+                weights = self._inside[:, known : known + RUN, :, :known].flatten(1, 2)
+                sums = sums + _product(weights, torch.stack(self._made, dim=1), sums.shape[1])
             self._rows = sums.unbind(1)
         if not within:
             return self._rows[0].unbind(1)
         newer = torch.stack(self._made[known:], dim=1)
-        weights = self._inside[:, n, :, known : known + newer.shape[1]]
-        return (self._rows[within] + torch.bmm(weights, newer)).unbind(1)
+        return (self._rows[within] + torch.bmm(self._inside[:, n, :, known:n], newer)).unbind(1)
 
-    def close(self, entry: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """All entries of the block, [G, B, d], after that of its last node."""
-        self.row(self._count, (entry,))
-        return self.made()
-
-    def made(self) -> torch.Tensor:
-        return torch.stack(self._made, dim=1)
+    def close(self, entry: torch.Tensor) -> torch.Tensor:
+        """Return all entries of the block, [G, B, d], after that of its last node."""
+        return torch.stack([*self._made, entry], dim=1)
 
 
 def _near_by_lag(rule: Rule, nodes: torch.Tensor, known: int) -> torch.Tensor:

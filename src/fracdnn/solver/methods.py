@@ -58,7 +58,6 @@ class Method(ABC):
     corrected: ClassVar[bool] = False  # a prediction is
     rules: ClassVar[tuple[str, ...]] = ("linear",)  # kinds of `Rule`
     continued: ClassVar[bool] = False  # whether a step continues slopes in a straight line, so that it needs `reach`
-    packs = True  # whether nodes hold states packed, rather than as func takes them
 
     def __init__(self, problem: Problem, corrections: int = 1) -> None:
         self.problem, self.corrections = problem, corrections
@@ -68,16 +67,14 @@ class Method(ABC):
         self.of_slopes = "difference" not in self.rules
 
     def first(self, time: torch.Tensor) -> Node:
-        problem, states = self.problem, self.problem.states
-        state: Any = problem.value if self.packs else states.unpack(problem.value)
         if not self.of_slopes:
-            return Node(state, torch.zeros_like(state))
-        node = self.node(time, state)
-        problem.value = node.state if self.packs else states.pack(node.state)
+            return Node(self.problem.value, torch.zeros_like(self.problem.value))
+        node = self.node(time, self.problem.value)
+        self.problem.value = node.state
         return node
 
     def node(self, time: torch.Tensor, state: torch.Tensor) -> Node:
-        return Node(*self.problem.evaluate(time, state)) if self.packs else Node(state, self.problem.slope(time, state))
+        return Node(*self.problem.evaluate(time, state))
 
     @abstractmethod
     def step(self, stage: Stage, last: Node, before: Node) -> Node:
@@ -110,7 +107,7 @@ class PredictorCorrector(Method):
             slope = last.entry if is_first else torch.lerp(before.entry, last.entry, stage.reach)
             state, corrections = plus(state, slope, stage.newest[0]), corrections + is_first
         for _ in range(corrections):
-            slope = (problem.packed_slope if self.packs else problem.slope)(stage.time, state)
+            slope = problem.packed_slope(stage.time, state)
             state = plus(stage.sums[-1], slope, stage.newest[-1])
         return self.node(stage.time, state)
 

@@ -15,7 +15,7 @@ from fracdnn.validation import check_choice, check_compress, check_count, check_
 
 # What `fdeint` takes as `options`, with its defaults.
 OPTIONS: dict[str, Any] = {
-    **dict.fromkeys(("breakpoints", "slope", "compress_tol", "max_evaluations")),
+    **dict.fromkeys(("breakpoints", "slope", "compress_tol", "max_evaluations", "store")),
     **{"corrections": 1, "compress": "auto", "checkpoint": False, "failures": "raise"},
 }
 # Of far weights, by the state's dtype; see `fracdnn.caputo.modes`.
@@ -55,6 +55,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "checkpoint": check_flag,
     "max_evaluations": partial(check_count, minimum=1),
     "failures": partial(check_choice, choices=("raise", "nan")),
+    "store": lambda value, name: _check_store(value),
 }
 # Those that go with `batched`.
 _OF_BATCHES = ("breakpoints", "slope", "checkpoint", "max_evaluations", "failures")
@@ -74,6 +75,14 @@ def rare_options(
         if rare.get(name) is not None:
             rare[name] = check(rare[name], name)
     return rare
+
+
+def _check_store(value: Any) -> torch.dtype:
+    if value not in (torch.float16, torch.bfloat16):
+        raise InvalidArgumentError(
+            f"store must be torch.float16 or torch.bfloat16, got {value!r}; leave it out to store states as they are"
+        )
+    return value
 
 
 def refuse_other_names(function: Callable[..., _Returned]) -> Callable[..., _Returned]:

@@ -39,17 +39,6 @@ class Rule:
         """[G, R, K + 1]: the weights of the modes in rows at these distances from the window's start."""
         return far_weights(modes.rates, modes.weights(self._orders), distance)
 
-    def without_memory(self, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """At order 1, of slopes: the weights [M] of nodes in all later rows, and those in their own row.
-
-        They are the same in every row, so that a running sum is all that a solve needs to carry.
-        """
-        if self._kind == "linear":
-            half = nodes.diff() / 2.0
-            return _by_nodes(half, half), torch.nn.functional.pad(half, (1, 0))
-        steps = torch.nn.functional.pad(nodes.diff(), (0, 1))
-        return steps, torch.zeros_like(steps)
-
     def _by_intervals(self, weights: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
         """Of nodes, where each interval has but one weight."""
         if self._kind == "difference":
