@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -204,13 +205,24 @@ def test_what_carries_a_derivative():
 
 def test_constants_are_made_outside_of_all_modes():
     def make():
-        seen.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled(), tracing.operations_are_watched()))
-        return torch.ones(2)
+        autocast = torch.is_autocast_enabled("cpu")
+        seen.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled(), autocast, tracing.being_traced()))
+        return torch.ones(2) + 1.0
 
-    seen = []
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), Called(), torch.device("meta"):
+    class Noted(TorchFunctionMode):
+        def __torch_function__(self, function, types, arguments=(), options=None):
+            noted.append(function)
+            return function(*arguments, **(options or {}))
+
+    seen, noted, made_in_transform = [], [], []
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), FakeTensorMode(), torch.device("meta"), Noted():
         made = tracing.outside_of_modes(make)
-    assert seen == [(False, False, False)]
+    assert seen == [(False, False, False, False)]
+    assert torch.Tensor.add not in noted
+    assert torch.ones not in noted
+    torch.func.vmap(lambda x: (made_in_transform.append(tracing.outside_of_modes(make)), x)[1])(torch.zeros(3))
+    assert type(made) is type(made_in_transform[0]) is torch.Tensor
+    torch.testing.assert_close(made_in_transform[0], torch.full((2,), 2.0))
     assert made.is_cpu
     assert not made.is_inference()
     with pytest.raises(ZeroDivisionError):
