@@ -1,6 +1,7 @@
 """The memory of a network's layers as torch sees it: order, steps, what of them is learned, and the plan they make."""
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,7 +12,15 @@ from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.memory.choose_sum import choose_block, choose_compression
-from fracdnn.memory.plan import MemorylessPlan, MemoryPlan, default_compress_tol, equal_steps_weights, steps_plan
+from fracdnn.memory.plan import (
+    ExactPlan,
+    MemorylessPlan,
+    MemoryPlan,
+    default_compress_tol,
+    equal_steps_weights,
+    steps_plan,
+)
+from fracdnn.memory.sums import wide
 from fracdnn.nn.learned import Device, DType, LearnedOrder, LearnedSteps
 from fracdnn.tracing import Watch, being_traced, outside_of_modes
 from fracdnn.validation import (
@@ -87,6 +96,7 @@ class Memory(nn.Module):
         self.learned_order = LearnedOrder(initial, **place) if learn_order else None
         self.learned_steps = LearnedSteps(steps.expand(n_layers), **place) if learn_steps else None
         self._order, self._steps = orders, steps
+        self._numbers = _text_of(orders, steps)
         self.compress = check_compress(compress)
         if compress is True and self.is_by_layer:
             raise InvalidArgumentError(
@@ -123,6 +133,7 @@ class Memory(nn.Module):
         part.n_layers = len(range(n_layers)[index])
         part._plans, part.copies, part.compressed_ = {}, {}, None
         part._order, part._steps = _taken(self._order, index), _taken(self._steps, index)
+        part._numbers = _text_of(part._order, part._steps)
         for name, learned in self.named_children():
             if isinstance(learned, LearnedOrder | LearnedSteps) and learned.by_layer:
                 copied = copy.deepcopy(learned)
@@ -164,6 +175,10 @@ class Memory(nn.Module):
         elif self.is_fixed and torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling():
             # Constants of the program, not operations in it.
             plan = outside_of_modes(make)
+        elif self.is_fixed and torch.compiler.is_dynamo_compiling():
+            constants = _compiled_constants(self._numbers, n_layers, wide(state.dtype), state.device)
+            matrix, factors = constants[:, :-1].detach(), constants[:, -1].detach()
+            plan = MemorylessPlan(factors) if self.is_residual else ExactPlan(factors, matrix)
         else:
             plan = make()
         if not watch.traced or not torch.compiler.is_compiling():
@@ -299,6 +314,24 @@ class HasMemory(nn.Module):
         if strict and (difference := self.memory.difference_from(state_dict, "memory.")):
             raise InvalidArgumentError(difference)
         return super().load_state_dict(state_dict, strict, assign)
+
+
+def _text_of(orders: torch.Tensor, steps: torch.Tensor) -> str:
+    """Return orders and steps as text, which `torch.compile` takes for a constant, unlike a float."""
+    return json.dumps([orders.tolist(), steps.tolist()])
+
+
+@torch.compiler.assume_constant_result
+def _compiled_constants(numbers: str, n_layers: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return weights and factors of fixed orders and steps, [N, N + 1], on the device of the states."""
+
+    def make() -> torch.Tensor:
+        order, steps = (torch.tensor(value, dtype=torch.float64) for value in json.loads(numbers))
+        order, steps = (value[:n_layers] if value.dim() else value for value in (order, steps))
+        plan = steps_plan(order, steps) if steps.dim() else equal_steps_weights(order, steps, n_layers)
+        return torch.cat([plan.matrix(), plan.factors.unsqueeze(1)], dim=1).to(device, dtype)
+
+    return outside_of_modes(make)
 
 
 def separate_copy(module: Any) -> Any:
