@@ -42,10 +42,6 @@ PRIVATE = {
         "test_tracing.py::test_backward_passes_have_numbers_and_ends",
     ),
     "torch.autograd.forward_ad._current_level": (TRACING, "test_tracing.py::test_what_carries_a_derivative"),
-    "torch.distributed.distributed_c10d._get_default_store": (
-        TRACING,
-        "training/test_together.py::test_troubles_of_one_process_are_those_of_all",
-    ),
     "torch.nn.modules.module._has_any_global_hook": (
         TRACING,
         "test_tracing.py::test_modes_autocast_anomalies_and_global_hooks_watch",

@@ -168,8 +168,3 @@ def apply_outside_of_transforms(function: type[torch.autograd.Function]) -> Call
 def sequence_number(node: Any) -> int:
     """Return the number of a node of the graph: later nodes of one thread have larger ones."""
     return node._sequence_nr()
-
-
-def default_store() -> Any:
-    """Return where the processes of torch.distributed's default group leave notes for each other."""
-    return torch.distributed.distributed_c10d._get_default_store()
