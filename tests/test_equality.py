@@ -15,7 +15,6 @@ from fracdnn.training.normalization import Standardization
 LEAVING = {
     "fracdnn.cli.train",
     "fracdnn.estimators.streamed_fit",
-    "fracdnn.tables.examination",
     "fracdnn.training.samples",
 }
 LEAVING |= {"fracdnn.training.together"}

@@ -232,18 +232,18 @@ def _differs_in_parts(path, encoding, table):
         whole = inputs_of(encoding, table)
     except TableError:  # for a row that has no target, so none of those learned from
         return None
-    before = reading.PART_BYTES
-    for size in (before, 400) if ".csv" in path.suffixes else (before,):
-        reading.PART_BYTES = size
+    before = reading.PART_ROWS
+    for size in (before, 7) if ".csv" in path.suffixes else (before,):
+        reading.PART_ROWS = size
         try:
-            parts = list(reading.read_parts(str(path), encoding.number_names))
+            parts = list(reading.read_parts(str(path)))
             found = [inputs_of(encoding, part) for part in parts]
         except BaseException as error:
-            return f"reading parts of {size} bytes {raised(error)}"
+            return f"reading parts of {size} rows {raised(error)}"
         finally:
-            reading.PART_BYTES = before
+            reading.PART_ROWS = before
         if not np.array_equal(np.vstack(found), whole):
-            return f"gives other features in parts of {size} bytes"
+            return f"gives other features in parts of {size} rows"
     return None
 
 

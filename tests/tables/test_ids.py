@@ -1,11 +1,11 @@
-"""Row numbers and ids are found by one rule, in memory and in a stream; measurements stay."""
+"""Row numbers and ids are found by one rule; measurements stay."""
 
 import numpy as np
 import polars as pl
 import pytest
 
-from fracdnn.tables import ids, summaries
-from fracdnn.tables.ids import Numbering, is_named_id, left_out_ids
+from fracdnn.tables import ids
+from fracdnn.tables.ids import different_whole_numbers, id_reasons, is_named_id
 
 N = 300
 
@@ -51,46 +51,40 @@ def expected(columns=COLUMNS):
     return [name for name, (_, is_id) in columns.items() if is_id]
 
 
-def test_the_rule_in_memory():
-    frame = table().drop("y")
-    found = left_out_ids({name: Numbering.of(frame[name]) for name in frame.columns})
+def test_the_rule():
+    found = id_reasons(table().drop("y"))
     assert list(found) == expected()
     assert found["from zero"] == "it numbers the rows, from 0 to 299; --keep 'from zero' uses it"
     assert found["rownames"] == "it is an id, by its name and its different values; --keep 'rownames' uses it"
+    kept = id_reasons(table().drop("y"), keep=("from zero", "rownames"))
+    assert list(kept) == [name for name in expected() if name not in ("from zero", "rownames")]
 
 
-@pytest.mark.parametrize("n", [20_000, 120_000])
-def test_more_different_numbers_than_are_kept(n):
-    """Merged in pieces, the number of different values is an estimate; its error is a few percent at most."""
-    rng = draw(9)
-    cells = {
-        "permuted": rng.permutation(n),
-        "drawn": rng.integers(0, n, n),
-        "key": rng.choice(10 * n, n, replace=False),
-    }
-    for values in cells.values():
-        parts = [Numbering.of(pl.Series(part)) for part in np.array_split(values, 11)]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole.merged(part)
-        assert len(whole.hashes) == summaries.MOST_DISTINCT
-        assert abs(whole.distinct / len(np.unique(values)) - 1) < 0.04
+def test_row_numbers_stay_and_ids_go_where_no_other_column_is_left():
+    numbers = pl.DataFrame({"n": range(N), "customer_id": [k * 3 for k in range(N)]})
+    assert list(id_reasons(numbers)) == ["customer_id"]
+
+
+def test_columns_with_a_different_whole_number_in_each_row():
+    columns = {"a": [3, 1, 2], "b": [1, 1, 2], "c": [1.5, 2.0, 3.0], "d": [1, None, 2], "e": ["7", "8", "9"]}
+    assert different_whole_numbers(pl.DataFrame(columns)) == ["a", "e"]
+
+
+def left_out(values):
+    """Whether a column of these values beside a measurement is left out."""
+    return "n" in id_reasons(pl.DataFrame({"n": list(values), "x": [0.5] * len(values)}))
 
 
 def test_row_numbers_after_rows_were_removed():
     """In order they may be half of their range, else nearly all of it."""
     kept = np.flatnonzero(draw().random(400) < 0.7)
     kept[0] = 0
-    in_order, shuffled = pl.Series("n", kept), pl.Series("n", draw().permutation(kept))
-    assert list(left_out_ids({"n": Numbering.of(in_order)})) == ["n"]
-    assert left_out_ids({"n": Numbering.of(shuffled)}) == {}
-    assert left_out_ids({"n": Numbering.of(pl.Series("n", kept * 2))}) == {}
+    assert left_out(kept.tolist())
+    assert not left_out(draw().permutation(kept).tolist())
+    assert not left_out((kept * 2).tolist())
 
 
 def test_sizes_that_decide():
-    def left_out(values):
-        return bool(left_out_ids({"n": Numbering.of(pl.Series("n", list(values)))}))
-
     assert not left_out(range(1, ids.LEAST_ROWS))  # a design variable of a short table
     assert left_out(range(1, ids.LEAST_ROWS + 1))
     assert not left_out(range(400, 400 + ids.MANY_ROWS - 1))

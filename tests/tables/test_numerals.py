@@ -84,3 +84,42 @@ def test_names_that_look_alike():
     assert alike(["Ja", "jA", "Yes", "Nein", "maybe"]) == [["Ja", "jA", "Yes"]]
     assert alike(["versicolor", "versicolour", "setosa"]) == [["versicolor", "versicolour"]]
     assert alike(["class 1", "class 2", "red", "bed", "0.5", "<0.5"]) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "strays", "kind"),
+    [
+        (950, ["<0.5"] * 30 + ["n.d."] * 20, "number"),  # 95 % of the cells
+        (949, ["<0.5"] * 30 + ["n.d."] * 21, "category"),
+        (20, ["n.d."], "number"),
+        (19, ["n.d."], "category"),
+        (950, ["<0,5, or 1,234"] * 2 + ["n.d."], "number"),  # a comma in no number
+    ],
+)
+@pytest.mark.parametrize("comma", [False, True])
+def test_a_few_cells_among_numbers_that_are_none(numbers, strays, kind, comma):
+    """Missing cells do not count."""
+    cells = [f"{k % 30}{',' if comma else '.'}5" for k in range(numbers)] + strays + ["NA", ""] * 40
+    learned, notes = learned_from(pl.DataFrame({"a": cells, "b": [k % 9 for k in range(len(cells))]}))
+    column = learned.columns[0]
+    assert (column.kind, getattr(column, "skips_text", False)) == (kind, kind == "number")
+    if kind == "number":
+        few = "a cell that is no number is" if len(strays) == 1 else f"{len(strays)} cells that are no numbers are"
+        assert notes[0].startswith(f"warning: column 'a': {few} taken as missing, such as ")
+    elif numbers > 20:
+        assert f"{numbers} of {numbers + len(strays):,} cells are numbers, but not" in notes[0]
+
+
+def test_a_cell_that_is_no_number_only_in_rows_that_are_tested():
+    learned = pl.DataFrame({"a": [str(k) for k in range(30)]})
+    encoder, notes = learned_from(learned, tested=pl.DataFrame({"a": ["n.d."]}))
+    assert encoder.columns[0].skips_text
+    assert "a cell that is no number is taken as missing, such as 'n.d.'" in notes[0]
+    assert inputs_of(encoder, pl.DataFrame({"a": ["n.d."]})).tolist() == [[14.5]]
+
+
+def test_decimal_commas_that_only_other_cells_explain():
+    cells = [f"{k},{k % 10}" for k in range(90)] + [f"{k % 9 + 1},{k + 100}" for k in range(90)]
+    learned, _ = learned_from(pl.DataFrame({"a": cells}))
+    assert learned.columns[0].decimal == ","
+    assert inputs_of(learned, pl.DataFrame({"a": ["1,100"]})).tolist() == [[1.1]]

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fracdnn.tables.encoder import Encoded, learn
+from fracdnn.tables import Encoded, Encoder
 from fracdnn.tables.suspicions import missing_codes, repeated_rows, telling_columns
 
 RANDOM = np.random.default_rng(0)
@@ -15,8 +15,8 @@ CLASSES = RANDOM.choice(["no", "yes"], size=N)
 
 def encoded(**columns):
     table = pl.DataFrame(columns)
-    encoding, _ = learn(table, np.ones(len(table)), table.columns)
-    return Encoded(encoding.transform(table), encoding)
+    encoder = Encoder.fit(table)
+    return Encoded(encoder.transform(table), encoder)
 
 
 def test_rows_on_both_sides_of_the_split():

@@ -13,14 +13,13 @@ from scipy.stats import entropy
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.estimators.table_model import TableModel
 from fracdnn.tables.ids import row_hashes
-from fracdnn.tables.summaries import Moments, Sums
 
 # Hashes of rows learned from that a model's file holds: the smallest ones, which are as good as drawn at random.
 _MOST_HASHES = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class ClassScores(Sums):
+class ClassScores:
     """Accuracy, the mean of it over classes ("balanced"), the log-loss where all true classes are known ones, the
     expected calibration error ("ECE"); from `counts` [true, predicted] and the `loss` of all rows together.
     """
@@ -40,6 +39,11 @@ class ClassScores(Sums):
         counts = np.zeros((len(classes),) * 2, dtype=np.int64)
         np.add.at(counts, tuple(places), 1)
         return cls(counts, loss, Reliability.of(probabilities, predicted == y))
+
+    def merged(self, other: "ClassScores") -> "ClassScores":
+        """Return the scores of two parts of a table together."""
+        loss = None if self.loss is None or other.loss is None else self.loss + other.loss
+        return ClassScores(self.counts + other.counts, loss, self.reliability.merged(other.reliability))
 
     @property
     def rows(self) -> int:
@@ -63,35 +67,40 @@ class ClassScores(Sums):
 
 
 @dataclass(frozen=True, eq=False)
-class ValueScores(Sums):
-    """R², None where all true values are the same, root mean square and mean absolute error; from moments of the true
-    values and the sums of the `errors`, squared and as they are.
+class ValueScores:
+    """R², None where all true values are the same, root mean square and mean absolute error; from the true `values` and
+    the `errors` of their predictions.
     """
 
-    values: Moments
+    values: np.ndarray
     errors: np.ndarray
 
     @classmethod
     def of(cls, estimator: Any, X: Any, y: np.ndarray) -> "ValueScores":
-        errors = estimator.predict(X) - y
-        return cls(Moments.of(y[:, None]), np.array([(errors**2).sum(), np.abs(errors).sum()]))
+        return cls(y, estimator.predict(X) - y)
+
+    def merged(self, other: "ValueScores") -> "ValueScores":
+        """Return the scores of two parts of a table together."""
+        values, errors = zip((self.values, self.errors), (other.values, other.errors), strict=True)
+        return ValueScores(np.concatenate(values), np.concatenate(errors))
 
     @property
     def rows(self) -> int:
-        return int(self.values.count[0])
+        return len(self.values)
 
     def results(self) -> dict[str, float | None]:
-        (square, size), variance = (self.errors / self.rows).tolist(), self._deviation**2
+        square, size = float((self.errors**2).mean()), float(np.abs(self.errors).mean())
+        variance = self._deviation**2
         return {"R2": 1.0 - square / variance if variance else None, "RMSE": math.sqrt(square), "MAE": size}
 
     def baseline(self, estimator: Any) -> dict[str, Any]:
         """What always the mean reaches: no constant is better."""
-        return {"mean": float(self.values.mean[0]), "RMSE": self._deviation}
+        return {"mean": float(self.values.mean()), "RMSE": self._deviation}
 
     @property
     def _deviation(self) -> float:
         """Of the true values; 0 where nothing but rounding makes them differ."""
-        deviation, mean = float(self.values.deviation[0]), float(self.values.mean[0])
+        deviation, mean = float(self.values.std()), float(self.values.mean())
         return deviation if deviation > 1e-14 * abs(mean) else 0.0
 
 
@@ -100,11 +109,11 @@ Scores = ClassScores | ValueScores
 
 def scores_of(model: TableModel, parts: Iterable[tuple[Any, np.ndarray]] = ()) -> Any:
     """Of all rows of these parts, none or more."""
-    found: Any = ValueScores(Moments.of(np.empty((0, 1))), np.zeros(2))
+    found: Any = ValueScores(np.empty(0), np.empty(0))
     if model.is_classifier:
         counts = np.zeros((len(model.estimator.classes_),) * 2, dtype=np.int64)
         found = ClassScores(counts, 0.0, Reliability.of(np.empty((0, 1)), np.empty(0)))
-    return reduce(Sums.merged, (found.of(model.estimator, *part) for part in parts), found)
+    return reduce(lambda mine, other: mine.merged(other), (found.of(model.estimator, *part) for part in parts), found)
 
 
 def by_class(counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -32,15 +32,13 @@ from fracdnn.tables.words import check_columns, check_target_name, count
 Source = tuple[str, str, str | None]
 
 
-def _parts(
-    model: TableModel, source: Source, numbers: list[str], target: str | None = None
-) -> "Iterator[tuple[pl.DataFrame, Encoded]]":
+def _parts(model: TableModel, source: Source, target: str | None = None) -> "Iterator[tuple[pl.DataFrame, Encoded]]":
     """Parts of a table with their features, in the end a warning of cells of a kind that training has not seen.
 
     Only rows that have the `target` get features.
     """
     first_row, unseen, (table, encoding, sheet) = 0, dict[str, Strays](), source
-    for part in read_parts(table, numbers, encoding, sheet):
+    for part in read_parts(table, encoding, sheet):
         rows, places = part, np.arange(part.height)
         if target is not None:
             check_target_name(target, part.columns)
@@ -90,8 +88,7 @@ def _predictions(
     for name in keep:
         if name in made:
             raise TableError(f"--id must not name a column of the predictions, got {name!r}; rename it in the table")
-    numbers = [name for name in model.encoding.number_names if name not in keep]
-    for part, X in _parts(model, source, numbers):
+    for part, X in _parts(model, source):
         check_columns(keep, part.columns)
         if not model.is_classifier:
             shares = [] if interval is None else [0.5 - interval / 2, 0.5 + interval / 2]
@@ -163,7 +160,7 @@ def evaluate(path: Path, source: Source, *, as_json: bool) -> None:
 def _scored(model: TableModel, source: Source) -> Scores:
     scores, n_missing, learned = scores_of(model), 0, np.zeros(2, dtype=np.int64)
     known = model.details.get("rows_learned")
-    for part, X in _parts(model, source, [], model.target):
+    for part, X in _parts(model, source, model.target):
         target = target_column(part, model.target)
         n_missing += target.null_count()
         if len(X):

@@ -25,14 +25,14 @@ from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.estimators.table_model import TableModel, true_answers
 from fracdnn.report.subject import subject_of
 from fracdnn.report.trust import headline
-from fracdnn.tables import encoder, read
+from fracdnn.tables import read
 from fracdnn.tables.column import Unused
-from fracdnn.tables.encoder import Encoded, Encoder, TableSummary, as_lines, summary_of, with_inputs
+from fracdnn.tables.encoder import HEADINGS, Encoded, Encoder, as_lines
 from fracdnn.tables.frames import with_categories
-from fracdnn.tables.ids import Numbering, without_ids
+from fracdnn.tables.ids import different_whole_numbers
 from fracdnn.tables.late import pl
 from fracdnn.tables.suspicions import is_like_a_price, missing_codes, repeated_rows, telling_columns
-from fracdnn.tables.targets import Target, TargetSummary, check_every_class, split_target, target_column
+from fracdnn.tables.targets import Target, check_every_class, split_target, target_column
 from fracdnn.tables.words import alike, check_columns, count, listed, quoted
 from fracdnn.training import processes
 from fracdnn.training.progress import metrics_to
@@ -55,9 +55,8 @@ class _Table:
     """
 
     target: Target
-    summary: TableSummary
     every: Encoder
-    numberings: dict[str, Numbering | None]
+    ids: list[str]
     n_without_target: int
     rows: dict[str, tuple[Encoded, np.ndarray]]
     held_out: "pl.DataFrame"
@@ -66,12 +65,6 @@ class _Table:
     def encoding(self) -> Encoder:
         """The columns in use."""
         return self.every.used()
-
-    @property
-    def ids(self) -> list[str]:
-        """The columns in use with a different whole number in each row."""
-        found = {name: self.numberings.get(name) for name in self.encoding.names}
-        return [name for name, each in found.items() if each and each.differs_in_each_row]
 
     def n_rows(self, role: str) -> int:
         return len(self.rows[role][1])
@@ -195,23 +188,19 @@ def _whole_table(source: str, settings: Settings) -> _Table:
     asked = (*settings.keep, *settings.categorical)
     check_columns((*settings.drop, *asked), whole.columns)
     rest, values, places = split_target(whole.drop(settings.drop), settings.target)
-    about_target = TargetSummary.of(values, np.ones(len(values), dtype=bool), most_labels=len(values))
-    target = about_target.target(settings.target, settings.task, settings.decimal)
-    y, features = target.values(values), with_categories(rest, settings.categorical)
+    target = Target.of(values, settings.task, settings.decimal)
+    y, features = target.y, with_categories(rest, settings.categorical)
     train_rows, test_rows = _split(y, target.task, settings)
     if target.classes is not None:
         target = replace(target, counts=np.unique(y[train_rows], return_counts=True)[1])
-    summary = summary_of(features, np.isin(np.arange(len(y)), train_rows).astype(float))
-    numberings = {name: Numbering.of(whole[name]) for name in features.columns if name not in asked}
-    columns = summary.encoding(features.schema, settings.decimal).columns
-    encoding = with_inputs(Encoder(without_ids(columns, numberings)))
-    used = encoding.used()
+    is_learned = np.isin(np.arange(len(y)), train_rows).astype(float)
+    every = Encoder.fit(features, is_learned, decimal=settings.decimal, leave_out_ids=True, keep=asked)
+    used = every.used()
     X = Encoded(used.transform(features.select(used.names), lambda row: f"row {places[row] + 1}"), used)
     return _Table(
         target=target,
-        summary=summary,
-        every=encoding,
-        numberings=numberings,
+        every=every,
+        ids=[name for name in different_whole_numbers(features.select(used.names)) if name not in asked],
         n_without_target=whole.height - len(places),
         rows={"training": (X[train_rows], y[train_rows]), "test": (X[test_rows], y[test_rows])},
         held_out=whole[places[test_rows]],
@@ -241,10 +230,10 @@ def _summary(
 def _say_columns(table: _Table, remarks: list[str], settings: Settings) -> list[dict[str, str]]:
     """What was understood of the table, with the columns that the user leaves out, and notes on it."""
     dropped = ((name, Unused.kind, "", "", "it was dropped (--drop)") for name in settings.drop)
-    columns = encoder.describe_columns(table.summary, table.every)
-    columns += [dict(zip(encoder.HEADINGS, cells, strict=True)) for cells in dropped]
+    columns = table.every.overview()
+    columns += [dict(zip(HEADINGS, cells, strict=True)) for cells in dropped]
     lines = "\n".join(["how each column is used:", *as_lines(columns)])
-    for text in (lines, *table.summary.notes(table.every), *remarks):
+    for text in (lines, *table.every.warnings(), *remarks):
         say(text)
     return columns
 

@@ -22,7 +22,7 @@ from fracdnn.estimators.fitting import Fitting, as_tensor, heaviest
 from fracdnn.estimators.model_file import network_document, network_of, parameters_document, parameters_of
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import FileContentError, InvalidArgumentError
-from fracdnn.tables.encoder import Encoded, Encoder, learn, row_from_0
+from fracdnn.tables.encoder import Encoded, Encoder, row_from_0
 from fracdnn.tables.frames import as_table
 from fracdnn.training import History, Objective, Standardization, processes
 from fracdnn.version import versions
@@ -204,9 +204,9 @@ class FractionalEstimator(Fitting):
             heaviest(weight)
             names = self._features()["names"] or [f"x{j}" for j in range(self.n_features_in_)]
             # Rank 0 learns the columns from its rows and tells the others.
-            learned = learn(table, weight, names) if processes.is_first() else None
-            self.encoding_, notes = processes.from_first(learned)
-            for note in notes if processes.is_first() else ():
+            learned = Encoder.fit(table, weight, names=names) if processes.is_first() else None
+            self.encoding_ = processes.from_first(learned)
+            for note in self.encoding_.notes() if processes.is_first() else ():
                 warnings.warn(note.removeprefix("warning: "), stacklevel=4)
         return inputs_of(self.encoding_, table), y, weight
 

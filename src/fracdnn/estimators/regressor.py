@@ -12,6 +12,7 @@ from fracdnn.estimators.estimator import FractionalEstimator
 from fracdnn.estimators.fitting import as_tensor, merge_repeated
 from fracdnn.estimators.shaping import quantiles
 from fracdnn.parameters import RegressorParameters
+from fracdnn.tables.targets import check_no_text
 from fracdnn.training import Standardization, processes
 
 # The interquartile range of a normal distribution, in standard deviations.
@@ -79,6 +80,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
         return found[:, 0] if self._flat else found
 
     def _samples(self, X: Any, y: Any, sample_weight: Any, *, new: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        check_no_text(y)
         X, y, weight = self._checked(X, y, sample_weight, new=new, multi_output=True, y_numeric=True)
         values = np.asarray(y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values

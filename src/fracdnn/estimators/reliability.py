@@ -4,13 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fracdnn.tables.summaries import Sums
-
 BINS = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Reliability(Sums):
+class Reliability:
     """Predictions by their confidence, the probability of the predicted class, in equal bins (0, 0.1] … (0.9, 1].
 
     `counts` [bins] says how many there are, `confidence` the sum of their confidence, `hits` how many are right.
@@ -27,6 +25,10 @@ class Reliability(Sums):
         place = np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], confidence)
         sums = (np.bincount(place, weights=each, minlength=bins) for each in (np.ones(len(place)), confidence, right))
         return cls(*sums)
+
+    def merged(self, other: "Reliability") -> "Reliability":
+        """Return the reliability of two sets of predictions together."""
+        return Reliability(self.counts + other.counts, self.confidence + other.confidence, self.hits + other.hits)
 
     @property
     def error(self) -> float:

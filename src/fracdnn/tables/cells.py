@@ -1,4 +1,4 @@
-"""What the cells of a Polars column hold: numbers, categories, nothing, or something that is none of them.
+"""Reading of cells: as numbers, as text, or as missing.
 
 People write numbers as 1,017.5 and 1.017,5, $ 12, 12 % and (12), which is -12. A cell is a number if it follows one of
 two grammars: a decimal point with commas, blanks or apostrophes between thousands, or a decimal comma with points.
@@ -6,11 +6,9 @@ two grammars: a decimal point with commas, blanks or apostrophes between thousan
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fracdnn.exceptions import TableError
 from fracdnn.tables.late import pl
-from fracdnn.tables.summaries import Sums
 from fracdnn.tables.words import quoted
 
 # Text that holds no value.
@@ -24,31 +22,33 @@ _GROUPED = {".": r"[,'’\s]", ",": r"[.'’\s]"}
 _GRAMMAR = {
     decimal: rf"^(\d+|[1-9]\d{{0,2}}(?:{group}\d{{3}})+)?([{decimal}]\d*)?\s*$" for decimal, group in _GROUPED.items()
 }
-# Amounts that are written with commas between thousands.
+# Amounts in these currencies are written with commas between thousands.
 _COMMA_IS_THOUSANDS = ("$", "£", "¥")
 _THREE_DECIMALS = r"^[+-]?[1-9]\d{0,2}[.]\d{3}$"
-# Cells that are one number with a decimal point, another one with a comma.
-DIFFERENT = r"^\D*[1-9]\d{0,2}[.,]\d{3}\D*$"
 _CODE = r"^0\d+$"
-# As accountants write it.
+# Accountants write negative numbers in parentheses.
 _NEGATIVE = r"^\(([^-+()]+)\)$"
 
 
 @dataclass(frozen=True)
-class Strays(Sums):
-    """Cells that are no numbers in a column of numbers: how many, and the first different ones by the alphabet."""
+class Strays:
+    """Cells of another kind than their column: their number, and up to three examples in alphabetical order."""
 
-    ways: ClassVar = {"examples": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:3])}
     count: int = 0
     examples: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, cells: "pl.Series") -> "Strays":
+        """Count these cells."""
         return cls(len(cells), tuple(cells.unique().sort().head(3).to_list()))
+
+    def merged(self, other: "Strays") -> "Strays":
+        """Return the strays of two parts of a table together."""
+        return Strays(self.count + other.count, tuple(sorted({*self.examples, *other.examples})[:3]))
 
 
 def missing_as_null(column: "pl.Series") -> "pl.Series":
-    """Text without blanks around it, with nulls for words that mean a missing value and for NaN."""
+    """Return text without blanks around it, with nulls for NaN and for words that mean a missing value."""
     if column.dtype.is_float():
         return column.fill_nan(None)
     if column.dtype != pl.String:
@@ -57,21 +57,42 @@ def missing_as_null(column: "pl.Series") -> "pl.Series":
     return stripped.set(stripped.is_in(MISSING), None)
 
 
-def numbers_in(column: "pl.Series", *, units: bool = True, decimal: str = "") -> "pl.Series | None":
-    """The column as float64 with nulls, or None if some cell is not a number, a code, or of another unit.
+def as_text(column: "pl.Series") -> "pl.Series":
+    """Return the column as text with nulls; 1.0 becomes 1, as a missing value makes floats of integers."""
+    if has_no_text(column.dtype):
+        raise TableError(
+            f"column {quoted(column.name)} must hold numbers, text or dates, got cells of type {column.dtype}; "
+            f"save them as text"
+        )
+    text = column.cast(pl.String)
+    return missing_as_null(text.str.replace(r"^(-?\d+)\.0$", "${1}") if column.dtype.is_float() else text)
 
-    Without `units`, numbers with one are none. The `decimal` sign is that of an earlier table, where it told.
+
+def has_no_text(dtype: "pl.DataType") -> bool:
+    """Return True for types that cannot be written as text: lists, structs, bytes, durations."""
+    return dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object)
+
+
+def may_be_numbers(dtype: "pl.DataType") -> bool:
+    """Return True for types whose cells may all be numbers."""
+    return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
+
+
+def numbers_in(column: "pl.Series", *, units: bool = True, decimal: str = "") -> "pl.Series | None":
+    """Return the column as float64 with nulls, or None if some cell is not a number, a code, or of another unit.
+
+    Without `units`, cells with a unit are not numbers. `decimal` is the sign where the cells do not tell it.
     """
     column = missing_as_null(column)
     marks = Marks.of(column)
     is_odd = not may_be_numbers(column.dtype) or not marks.are_one_unit or (marks.units and not units)
     if is_odd or parsed(column).null_count() > column.null_count():
         return None
-    return parsed(column, decimal or marks.decimal(column.name))
+    return parsed(column, marks.decimal(column.name, decimal) or decimal)
 
 
 def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, truth: bool = False) -> "pl.Series":
-    """The column as float64, null for cells that are no numbers with this decimal sign, or of another `unit`.
+    """Return the column as float64, null for cells that are not numbers with this decimal sign, or of another `unit`.
 
     With `truth`, the words true and false are 1 and 0.
     """
@@ -85,45 +106,23 @@ def parsed(column: "pl.Series", decimal: str = "", unit: str | None = None, *, t
     found = written.cast(pl.Float64, strict=False)
     if unit is not None:
         found = found.set((parts["unit"] != unit).fill_null(False), None)
-    same = values.is_not_null() & ~column.str.contains(_THREE_DECIMALS).fill_null(False)
-    found = values.zip_with(same, found)
+    is_plain = values.is_not_null() & ~column.str.contains(_THREE_DECIMALS).fill_null(False)
+    found = values.zip_with(is_plain, found)
     if truth and found.null_count() > column.null_count():
         lower = column.str.to_lowercase()
         found = found.set(lower == "true", 1.0).set(lower == "false", 0.0)
     return found
 
 
-def as_text(column: "pl.Series") -> "pl.Series":
-    """The column as text, with nulls for missing cells; 1.0 is the same as 1, as a gap makes floats of integers."""
-    if has_no_text(column.dtype):
-        raise TableError(
-            f"column {quoted(column.name)} must hold numbers, text or dates, got cells of type {column.dtype}; "
-            f"save them as text"
-        )
-    text = column.cast(pl.String)
-    return missing_as_null(text.str.replace(r"^(-?\d+)\.0$", "${1}") if column.dtype.is_float() else text)
-
-
-def has_no_text(dtype: "pl.DataType") -> bool:
-    """Whether cells of the type are neither text nor can be written as it: lists, structs, bytes, durations."""
-    return dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object)
-
-
-def may_be_numbers(dtype: "pl.DataType") -> bool:
-    return dtype.is_numeric() or dtype in (pl.Boolean, pl.Null, pl.String)
-
-
 @dataclass(frozen=True)
-class Marks(Sums):
-    """What tells how numbers are written: cells that only a decimal point or only a decimal comma explains, of the
-    first those with a comma, those with a comma that may be either and the first of them, units, cells without one,
-    and cells such as 007, which are codes.
+class Marks:
+    """Evidence on how the numbers of a column are written, as numbers of cells.
+
+    `points` and `commas`: cells that only a decimal point, or only a decimal comma explains; `thousands`: the first of
+    these with a comma; `unclear`: cells whose comma may be either, and the `first` of them. `bare`: cells without a
+    unit. `codes`: cells such as 007.
     """
 
-    ways: ClassVar = {
-        "first": lambda mine, theirs: mine or theirs,
-        "units": lambda mine, theirs: tuple(sorted({*mine, *theirs})[:4]),
-    }
     points: int = 0
     commas: int = 0
     thousands: int = 0
@@ -135,42 +134,46 @@ class Marks(Sums):
 
     @classmethod
     def of(cls, column: "pl.Series") -> "Marks":
-        """Of cells without blanks around them; those that are no numbers do not count."""
+        """Look at cells without blanks around them; those that are not numbers do not count."""
         if column.dtype != pl.String or not len(column):
             return cls()
         column = column.drop_nulls()
-        codes = int(column.str.contains(_CODE).sum())
-        bare = int(column.str.contains(r"^[+-]?[\d.,]+$").sum())
-        odd = column.filter(column.str.contains(r"^\(|[,$€£¥%‰\s'’]|[.].*[.]|\d[A-Za-zµμΩ°]"))
+        codes, bare = (int(column.str.contains(form).sum()) for form in (_CODE, r"^[+-]?[\d.,]+$"))
         plain = column.str.contains(r"^[+-]?\d*[.]\d*$") & ~column.str.contains(_THREE_DECIMALS)
-        points = int(plain.sum())
+        odd = column.filter(column.str.contains(r"^\(|[,$€£¥%‰\s'’]|[.].*[.]|\d[A-Za-zµμΩ°]"))
         if not len(odd):
-            return cls(points=points, bare=bare, codes=codes)
+            return cls(points=int(plain.sum()), bare=bare, codes=codes)
         parts = _parts(odd)
-        digits, unit = parts["digits"], parts["unit"]
         point, comma, marked, has_comma = (
-            digits.str.contains(form).fill_null(False) for form in (*_GRAMMAR.values(), "[.,]", ",")
+            parts["digits"].str.contains(form).fill_null(False) for form in (*_GRAMMAR.values(), "[.,]", ",")
         )
         unclear = odd.filter(point & comma & has_comma)
-        units = unit.filter(point | comma).drop_nulls().unique().sort().head(4).to_list()
-        points += int((point & ~comma & marked).sum())
-        counts = points, int((comma & ~point).sum()), int((point & ~comma & has_comma).sum()), len(unclear)
-        return cls(*counts, unclear[0] if len(unclear) else "", tuple(units), bare, codes)
+        units = parts["unit"].filter(point | comma).drop_nulls().unique().sort().head(4).to_list()
+        return cls(
+            points=int(plain.sum()) + int((point & ~comma & marked).sum()),
+            commas=int((comma & ~point).sum()),
+            thousands=int((point & ~comma & has_comma).sum()),
+            unclear=len(unclear),
+            first=unclear[0] if len(unclear) else "",
+            units=tuple(units),
+            bare=bare,
+            codes=codes,
+        )
 
     @property
     def are_one_unit(self) -> bool:
-        """Whether the numbers are of one kind: no codes, one unit at most, and a percent sign at all or none."""
+        """True if the numbers are of one kind: no codes, at most one unit, and percent signs everywhere or nowhere."""
         return not self.codes and len(self.units) < 2 and not (self.units in (("%",), ("‰",)) and self.bare)
 
     @property
     def unit(self) -> str:
-        """That may stand beside numbers of one kind."""
+        """The unit of numbers of one kind, or nothing."""
         return self.units[0] if self.units else ""
 
     def decimal(self, name: str, decimal: str = "") -> str:
-        """The decimal sign, nothing where no comma has told it.
+        """Return the decimal sign, or nothing if no cell has a comma.
 
-        The column of that name must be clear about its commas where no `decimal` sign is given.
+        If the commas of the column of that name do not tell, `decimal` does; without it, raise an error.
         """
         is_unclear = self.unclear and self.points == self.commas and self.unit not in _COMMA_IS_THOUSANDS
         if is_unclear and not decimal:
@@ -185,7 +188,7 @@ class Marks(Sums):
 
 
 def _parts(column: "pl.Series") -> "pl.DataFrame":
-    """Sign, digits with separators, power of ten and unit of each cell; null where a cell has another form."""
+    """Return sign, digits with separators, power of ten and unit of each cell; null for cells of another form."""
     written = column.str.replace_all("−", "-", literal=True).str.replace(_NEGATIVE, "-$1")
     is_negative = (pl.col("before") == "-") != (pl.col("after") == "-")
     sign = pl.when(is_negative).then(pl.lit("-")).otherwise(pl.lit(""))
@@ -194,6 +197,6 @@ def _parts(column: "pl.Series") -> "pl.DataFrame":
 
 
 def _as_plain(digits: "pl.Series", decimal: str) -> "pl.Series":
-    """Digits with a decimal point and nothing else, null where the grammar of the decimal sign does not allow them."""
+    """Return digits with a decimal point and nothing else, null where the grammar of the decimal sign forbids them."""
     kept = digits.set(~digits.str.contains(_GRAMMAR[decimal]).fill_null(False), None)
     return kept.str.replace_all(_GROUPED[decimal], "").str.replace(decimal, ".", literal=True)

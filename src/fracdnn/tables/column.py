@@ -1,9 +1,7 @@
-"""What was learned of a column, and the inputs of the network that are made of it.
+"""Rules for columns: each kind has the names of its `inputs`, and writes them with `fill` into an array of zeros.
 
-Each kind has the names of its `inputs`, and writes them by `fill` into an array [n, n_inputs] of zeros.
-
-Categories have an input each. The network's input projection is dense, so that its weights for these inputs are the
-learned embedding of the categories; there is no need for another one.
+Categories have an input each. The network's input projection is dense, so its weights for these inputs are the learned
+embedding of the categories.
 """
 
 import math
@@ -19,18 +17,18 @@ from fracdnn.tables.dates import ORDERS, PARTS, date_features, days_of, seconds_
 from fracdnn.tables.late import pl
 from fracdnn.tables.words import quoted
 
-# Up to so many different texts have an input each; of more, the most frequent ones, and another one is for the others.
+# Up to 100 different texts have an input each; of more, the 30 most frequent ones, and one input is for the others.
 MOST_CATEGORIES, MOST_FREQUENT = 100, 30
-# Says where a cell is, of the number of its row.
+# Says where a cell is, given the number of its row.
 Place = Callable[[int], str]
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers: the median fills in missing ones, and where training saw `gaps`, an input says which were missing.
+    """A column of numbers: the median fills missing ones; with `gaps`, an input says which were missing.
 
-    With `skips_text`, cells such as "<0.5" or "n.d." are missing; else they are an error. Text is written with a
-    `decimal` sign, where commas told which, and perhaps a `unit`, which new cells may leave out.
+    With `skips_text`, cells such as "<0.5" or "n.d." are missing; otherwise they are an error. `decimal` and `unit`
+    are those of text; new cells may leave the unit out.
     """
 
     kind: ClassVar[str] = "number"
@@ -46,6 +44,7 @@ class Numbers:
         return [self.name, *([f"{self.name} is missing"] if self.gaps else [])]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
+        """Write the numbers of a column into `inputs` [n, n_inputs]."""
         values = column if isinstance(column, np.ndarray) else self._numbers(column, place)
         missing = np.isnan(values)
         inputs[:, 0] = np.where(missing, self.median, values)
@@ -54,10 +53,11 @@ class Numbers:
 
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
-        decimal = self.decimal or (Marks.of(cells).decimal(self.name) if cells.dtype == pl.String else "")
+        is_text = cells.dtype == pl.String
+        decimal = self.decimal or (Marks.of(cells).decimal(self.name) if is_text else "")
         values = parsed(cells, decimal, self.unit, truth=True)
-        skips = self.skips_text and cells.dtype == pl.String
-        bad = pl.Series([]) if skips else (cells.is_not_null() & values.is_null()).arg_true()
+        is_bad = cells.is_not_null() & values.is_null()
+        bad = is_bad.arg_true() if not (self.skips_text and is_text) else pl.Series([])
         for rule, rows in (("numbers", bad), ("finite numbers", values.is_infinite().arg_true())):
             if len(rows):
                 cell = quoted(str(cells[rows[0]])) if rule == "numbers" else str(values[rows[0]])
@@ -70,10 +70,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Categories:
-    """Text, in alphabetical order: an input for each, and one for missing cells where training saw `gaps`.
+    """A column of text: an input per category in alphabetical order; with `gaps`, one for missing cells.
 
-    `others` is whether training saw more than these: one input is for all others, new ones among them. Else what
-    training has not seen is zeros.
+    With `others`, training saw more categories: one input is for all others, new ones among them. Otherwise the inputs
+    of a new category are zeros.
     """
 
     kind: ClassVar[str] = "category"
@@ -88,6 +88,7 @@ class Categories:
         return [f"{self.name}={word}" for word in words]
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
+        """Write ones for the categories of a column into `inputs` [n, n_inputs]."""
         texts = as_text(pl.Series(column) if isinstance(column, np.ndarray) else column)
         codes = texts.cast(pl.Enum(self.categories), strict=False).to_physical().cast(pl.Int64)
         if self.others:
@@ -99,9 +100,9 @@ class Categories:
 
 @dataclass(frozen=True)
 class Dates:
-    """Dates: days since the `first` one and other `parts` (see `dates`); a missing one is `median` days after that.
+    """A column of dates: days since the `first` one and other `parts`; a missing date is `median` days after it.
 
-    `order` is how text is written: see `dates`.
+    `order` says how text is written; see `dates`.
     """
 
     kind: ClassVar[str] = "date"
@@ -118,6 +119,7 @@ class Dates:
         return [*parts, f"{self.name} is missing"] if self.gaps else parts
 
     def fill(self, inputs: np.ndarray, column: "np.ndarray | pl.Series", place: Place) -> None:
+        """Write the parts of the dates of a column into `inputs` [n, n_inputs]."""
         seconds = seconds_in(pl.Series(column) if isinstance(column, np.ndarray) else column, self.name, self.order)
         inputs[:, : len(self.parts)] = date_features(seconds, self.first, self.median, self.parts)
         if self.gaps:
@@ -140,7 +142,7 @@ _KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, Date
 
 
 def from_document(document: dict[str, Any]) -> Column:
-    """Of `Encoder.state`; a ValueError, LookupError or TypeError where that could not have written it."""
+    """Return a column from `Encoder.state`; raise ValueError, LookupError or TypeError if that cannot have made it."""
     values = {name: tuple(each) if isinstance(each, list) else each for name, each in document.items()}
     column: Column = _KINDS[str(values.pop("kind"))](**values)
     types = {str: str, bool: bool, float: float | int, tuple[str, ...]: tuple}
@@ -151,7 +153,7 @@ def from_document(document: dict[str, Any]) -> Column:
 
 
 def _is_learned(column: Column) -> bool:
-    """Whether it is what `ColumnSummary.column` makes, which a file does not promise."""
+    """Return True for values that training can have learned, which a file does not promise."""
     if isinstance(column, Categories):
         known, n = column.categories, len(column.categories)
         good = all(isinstance(text, str) for text in known) and list(known) == sorted(set(known))

@@ -1,9 +1,9 @@
 """Dates as numbers: days, and where they vary month, weekday (Monday is 1) and hour; other cells are missing.
 
 A date is one of Polars's types or text as ISO 8601 has it: 2024-05-31, 2024-05-31 17:45, 2024-05-31T17:45:30.5+02:00.
-The clock is that of the cell's own zone, to the second. Two other orders of `ORDERS` take the same, and day before
-month (31.5.2024, 31/05/24) or month before day (5/31/2024 5:45 PM); "clock" takes times of day (17:45, 5:45:30 PM), as
-those of 1970-01-01. Which it is, the whole column decides.
+The clock is that of the cell's own zone, to the second. Two other orders take the same, and the day first (31.5.2024,
+31/05/24) or the month first (5/31/2024 5:45 PM); "clock" takes times of day (17:45, 5:45:30 PM) as those of
+1970-01-01. The whole column decides on its order.
 """
 
 from datetime import date, datetime, timedelta
@@ -16,7 +16,7 @@ from fracdnn.tables.late import pl
 from fracdnn.tables.words import quoted
 
 PARTS = ("days", "month", "weekday", "hour")
-DAY = 86_400
+SECONDS_PER_DAY = 86_400
 _FORMS = {
     "ymd": r"^(?P<year>\d{4})[-/](?P<month>\d{1,2})[-/](?P<day>\d{1,2})",
     "dmy": r"^(?P<day>\d{1,2})[./-](?P<month>\d{1,2})[./-](?P<year>\d{4}|\d{2})",
@@ -28,18 +28,19 @@ _CLOCK = (
 )
 ORDERS = (*_FORMS, "clock")
 _EPOCH = date(1970, 1, 1)
-# In seconds since 1970: what Python's dates, and so model files, can name.
+# Seconds since 1970 that Python's dates, and so model files, can name.
 _LEAST, _MOST = (round((end - datetime(1970, 1, 1)).total_seconds()) for end in (datetime.min, datetime.max))
 
 
 def orders_of(dtype: "pl.DataType") -> tuple[str, ...]:
+    """Return the orders in which cells of the type may be dates."""
     if dtype == pl.String:
         return ORDERS
     return ("ymd",) if dtype in (pl.Date, pl.Datetime) else ("clock",) if dtype == pl.Time else ()
 
 
 def seconds_in(column: "pl.Series", name: str = "", order: str = ORDERS[0]) -> "pl.Series":
-    """Whole seconds since 1970, with nulls for cells that are no dates; messages call the column by `name`."""
+    """Return whole seconds since 1970, null for cells that are not dates; messages call the column by `name`."""
     column = missing_as_null(column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum, pl.Time) else column)
     if column.null_count() == len(column):
         return pl.Series(column.name, [None] * len(column), dtype=pl.Int64)
@@ -60,7 +61,7 @@ def seconds_in(column: "pl.Series", name: str = "", order: str = ORDERS[0]) -> "
 
 
 def _moments(column: "pl.Series", order: str) -> "pl.Series":
-    """Dates written in this order; a year of two digits is 1970 to 2069."""
+    """Return dates written in this order; a year of two digits is 1970 to 2069."""
     parts = column.str.extract_groups(_FORMS[order] + _CLOCK).struct.unnest()
     year = pl.col("year").str.replace(r"^([7-9]\d)$", "19${1}").str.replace(r"^(\d\d)$", "20${1}")
     clock = pl.col("clock").fill_null("00:00") + pl.col("seconds").fill_null(":00")
@@ -72,25 +73,25 @@ def _moments(column: "pl.Series", order: str) -> "pl.Series":
 
 
 def parts_of(seconds: "pl.Series") -> np.ndarray:
-    """Of each date its `PARTS` [n, 4], days since 1970; NaN for nulls."""
+    """Return the `PARTS` of each date [n, 4], days since 1970; NaN for nulls."""
     moments = pl.from_epoch(seconds, time_unit="s")
-    columns = (seconds / DAY, moments.dt.month(), moments.dt.weekday(), moments.dt.hour())
+    columns = (seconds / SECONDS_PER_DAY, moments.dt.month(), moments.dt.weekday(), moments.dt.hour())
     return np.column_stack([each.cast(pl.Float64).to_numpy() for each in columns])
 
 
 def date_features(seconds: "pl.Series", first: str, median: float, parts: tuple[str, ...]) -> np.ndarray:
-    """The `parts` of dates [n, len(parts)], days since the `first` one; a missing one is `median` days after that."""
+    """Return the `parts` of dates [n, len(parts)], days since `first`; a missing date is `median` days after it."""
     begin = days_of(first)
-    values = parts_of(seconds.fill_null(round((begin + median) * DAY)))
+    values = parts_of(seconds.fill_null(round((begin + median) * SECONDS_PER_DAY)))
     values[:, 0] -= begin
     return values[:, [PARTS.index(part) for part in parts]]
 
 
 def days_of(first: str) -> int:
-    """Since 1970."""
+    """Return the days from 1970 to a date."""
     return (date.fromisoformat(first) - _EPOCH).days
 
 
 def date_of(days: float) -> str:
-    """The inverse of `days_of`, of the day's start."""
+    """Return the date so many days after 1970, rounded down."""
     return (_EPOCH + timedelta(days=int(np.floor(days)))).isoformat()

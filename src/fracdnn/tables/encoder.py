@@ -1,9 +1,8 @@
-"""From a table to a network's inputs, and what is learned of a table for that.
+"""From a table to a network's inputs.
 
 A table is an array of numbers, NaN where one is missing, or a Polars frame (see `frames`).
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -15,18 +14,18 @@ import numpy as np
 from fracdnn.exceptions import TableError
 from fracdnn.tables.cells import Strays, as_text, missing_as_null
 from fracdnn.tables.column import Categories, Column, Dates, Numbers, Place, Unused, from_document
-from fracdnn.tables.ids import Numbering, without_ids
+from fracdnn.tables.ids import id_reasons
 from fracdnn.tables.late import pl
-from fracdnn.tables.summaries import Sums, median_of
-from fracdnn.tables.summary import ColumnSummary
+from fracdnn.tables.learning import Finding, learn_column, learn_numbers
 from fracdnn.tables.words import count, nearest, quoted
 
-# So many columns are listed in a terminal, and so much of a name and of examples.
+# A terminal shows up to so many columns, and so many characters of a name and of examples.
 MOST_LINES, NAME_WIDTH, EXAMPLES_WIDTH = 60, 24, 34
 HEADINGS = ("column", "kind", "examples", "missing", "what became of it")
 
 
 def row_from_0(row: int) -> str:
+    """Return the name of a row in messages about tables in Python."""
     return f"row {row} (the first is 0)"
 
 
@@ -34,12 +33,13 @@ def row_from_0(row: int) -> str:
 class Encoder:
     """Rules that turn tables into a network's inputs, one per column, in the order of the training table.
 
-    `fit` learns them, `transform` applies them to further tables with the same columns, and `state` gives them as
-    plain values, for model files and for other processes.
+    `fit` learns them, `transform` applies them to this and further tables with the same columns, such as the batches
+    of a table larger than memory, and `state` gives them as plain values, for model files and for other processes.
+    `findings` say what a fit has seen; they are not part of the state.
     """
 
     columns: tuple[Column, ...]
-    summary: "TableSummary | None" = field(default=None, compare=False, repr=False)
+    findings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def fit(
@@ -52,34 +52,32 @@ class Encoder:
         leave_out_ids: bool = False,
         keep: Sequence[str] = (),
     ) -> "Encoder":
-        """Learn what the columns of a frame or an array are, from the rows with a weight above zero.
+        """Learn what the columns are, from the rows with a weight above zero; without any use, raise an error.
 
-        A weight [n] counts as repetitions. `decimal` is the sign of numbers whose commas do not tell. With
-        `leave_out_ids` all rows decide which columns only number them (see `ids`); those in `keep` stay.
+        A weight [n] counts as repetitions; rows without one are only checked. `decimal` is the sign of numbers whose
+        commas do not tell. With `leave_out_ids`, all rows decide which columns only number them (see `ids`); those in
+        `keep` stay.
         """
-        is_array = isinstance(table, np.ndarray)
-        frame = pl.DataFrame(table) if is_array else table
-        if names is not None:
-            frame = frame.rename(dict(zip(frame.columns, names, strict=True)))
-        summary = summary_of(frame, np.ones(len(frame)) if weight is None else weight)
-        columns = summary.encoding(frame.schema, decimal).columns
-        if leave_out_ids:
-            numberings = {each.name: Numbering.of(each) for each in frame.iter_columns() if each.name not in keep}
-            columns = without_ids(columns, numberings)
-        return with_inputs(cls(columns, summary))
-
-    def notes(self) -> list[str]:
-        """Return warnings about the fitted table: columns that are left out, and cells that may be meant otherwise."""
-        return [*left_out_notes(self), *([] if self.summary is None else self.summary.notes(self))]
-
-    def overview(self) -> list[dict[str, str]]:
-        """Return what was understood of each column of the fitted table, by `HEADINGS`."""
-        return [] if self.summary is None else describe_columns(self.summary, self)
+        weight = np.ones(len(table)) if weight is None else weight
+        if isinstance(table, np.ndarray):
+            names = [f"x{j}" for j in range(table.shape[1])] if names is None else names
+            findings = [learn_numbers(table[:, j], weight, name) for j, name in enumerate(names)]
+        else:
+            frame = table if names is None else table.rename(dict(zip(table.columns, names, strict=True)))
+            findings = [learn_column(column, weight, decimal) for column in frame.iter_columns()]
+            used = [each.column.name for each in findings if each.column.inputs]
+            reasons = id_reasons(frame.select(used), keep) if leave_out_ids else {}
+            findings = [each.unused(reasons.get(each.column.name)) for each in findings]
+        encoder = cls(tuple(each.column for each in findings), tuple(findings))
+        if not encoder.feature_names:
+            why = "; ".join(encoder.notes()) or "there is none beside the target"
+            raise TableError(f"the table must have a column to learn from, got none: {why}")
+        return encoder
 
     @classmethod
-    def from_state(cls, document: list[dict[str, Any]]) -> "Encoder":
-        """Return the encoder with this `state`; raise an error of some kind if `state` could not have written it."""
-        columns = tuple(from_document(each) for each in document)
+    def from_state(cls, state: list[dict[str, Any]]) -> "Encoder":
+        """Return the encoder with this state; raise an error of some kind if `state` cannot have made it."""
+        columns = tuple(from_document(each) for each in state)
         if len({column.name for column in columns}) < max(1, len(columns)):
             raise ValueError("no columns, or two of one name")
         return cls(columns)
@@ -90,15 +88,12 @@ class Encoder:
 
     @property
     def names(self) -> list[str]:
+        """The names of the columns."""
         return [column.name for column in self.columns]
-
-    @property
-    def number_names(self) -> list[str]:
-        return [column.name for column in self.columns if column.kind == "number"]
 
     @cached_property
     def feature_names(self) -> list[str]:
-        """Of each input: that of its column, or with it a category, a part of a date or that it is missing."""
+        """The name of each input: that of its column, or with it a category, a part of a date, or "is missing"."""
         return [name for column in self.columns for name in column.inputs]
 
     @property
@@ -109,20 +104,22 @@ class Encoder:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether the columns are the inputs, as long as nothing is missing."""
+        """True if the columns are the inputs, as long as nothing is missing."""
         return all(isinstance(column, Numbers) and not column.gaps for column in self.columns)
 
     @property
     def left_out(self) -> dict[str, str]:
+        """The reason for each column that is left out."""
         return {column.name: column.why for column in self.columns if isinstance(column, Unused)}
 
     def used(self) -> "Encoder":
+        """Return the rules of the columns in use, without findings."""
         return Encoder(tuple(column for column in self.columns if column.inputs))
 
     def transform(self, table: Any, place: Place = row_from_0) -> np.ndarray:
-        """The inputs [n, n_inputs]; for plain numbers of which none is missing the table itself.
+        """Return the inputs [n, n_inputs]; for plain numbers without missing ones the table itself.
 
-        In messages `place` says where a row is.
+        The table has the columns of the training table, in their order. In messages, `place` says where a row is.
         """
         is_array = isinstance(table, np.ndarray)
         if is_array and self.is_plain and not np.isnan(table).any():
@@ -136,9 +133,29 @@ class Encoder:
                 first = end
         return inputs
 
+    def notes(self) -> list[str]:
+        """Return remarks on the fitted table: columns that are left out, then cells that may be meant otherwise."""
+        left_out = [f"column {quoted(name)} is left out: {why}" for name, why in self.left_out.items()]
+        return [*left_out, *self.warnings()]
+
+    def warnings(self) -> list[str]:
+        """Return the remarks on cells that may be meant otherwise."""
+        return [f"warning: column {quoted(each.column.name)}: {note}" for each in self.findings for note in each.notes]
+
+    def overview(self) -> list[dict[str, str]]:
+        """Return what was understood of each column of the fitted table, by `HEADINGS`."""
+        rows = []
+        for found in self.findings:
+            share, column = found.missing, found.column
+            missing = "" if not share else "under 0.1%" if share < 0.001 else f"{share:.1%}"
+            cells = column.name, column.kind, ", ".join(found.examples), missing, found.use
+            rows.append(dict(zip(HEADINGS, cells, strict=True)))
+        return rows
+
     def unseen(self, table: "pl.DataFrame") -> dict[str, Strays]:
-        """By column, the cells of a kind that training has not seen, where there are any: new categories, and missing
-        numbers and dates.
+        """Return the cells of each column that training has not seen the like of.
+
+        These are new categories, and missing numbers and dates in columns that had none.
         """
         found = {}
         for column, cells in zip(self.columns, table.iter_columns(), strict=True):
@@ -150,7 +167,7 @@ class Encoder:
         return {name: strays for name, strays in found.items() if strays.count}
 
     def unseen_notes(self, unseen: Mapping[str, Strays]) -> list[str]:
-        """What a user should know of them."""
+        """Return warnings about such cells."""
         known = {column.name: column.categories for column in self.columns if isinstance(column, Categories)}
         return [
             f"column {quoted(name)}: {count(cells.count, 'cell')} with a category that training has not seen, such as "
@@ -164,9 +181,9 @@ class Encoder:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """The inputs that an encoding made of a table; estimators take them in place of the table.
+    """Inputs that an encoder made of a table; estimators take them in place of the table.
 
-    `unseen` is what the encoding says of the table's new categories.
+    `unseen` is what `Encoder.unseen` says of the table.
     """
 
     inputs: np.ndarray
@@ -184,106 +201,23 @@ class Encoded:
         return Encoded(self.inputs[rows], self.encoding)
 
 
-@dataclass(frozen=True, eq=False)
-class TableSummary(Sums):
-    columns: tuple[ColumnSummary, ...]
-
-    def encoding(self, schema: "Mapping[str, pl.DataType]", decimal: str = "") -> Encoder:
-        """What the columns are; those that cannot be used are in it, too."""
-        found = zip(schema.items(), self.columns, strict=True)
-        return Encoder(tuple(summary.column(name, dtype, decimal) for (name, dtype), summary in found))
-
-    def notes(self, encoding: Encoder) -> list[str]:
-        """Warnings; see `ColumnSummary.notes`."""
-        found = zip(encoding.columns, self.columns, strict=True)
-        return [f"warning: column {quoted(c.name)}: {note}" for c, summary in found for note in summary.notes(c)]
-
-
-def summary_of(table: "pl.DataFrame", weight: np.ndarray) -> TableSummary:
-    """Of a table in memory, whose rows with a `weight` [n] are to be learned from."""
-    return TableSummary(tuple(ColumnSummary.of(each, weight, size=sys.maxsize) for each in table.iter_columns()))
-
-
-def learn(table: Any, weight: np.ndarray, names: Sequence[str]) -> tuple[Encoder, list[str]]:
-    """Learn the columns from the rows with a weight, which counts as repetitions; return warnings, too."""
-    if isinstance(table, np.ndarray):
-        found = Encoder(tuple(_numbers(table[:, j], weight, name) for j, name in enumerate(names)))
-        return with_inputs(found), left_out_notes(found)
-    frame = table.rename(dict(zip(table.columns, names, strict=True)))
-    summary = summary_of(frame, weight)
-    encoding = summary.encoding(frame.schema)
-    return with_inputs(encoding), [*left_out_notes(encoding), *summary.notes(encoding)]
-
-
-def _numbers(values: np.ndarray, weight: np.ndarray, name: str) -> Column:
-    known = ~np.isnan(values) & (weight > 0)
-    if not known.any():
-        return Unused(name, "it is empty")
-    gaps = bool(np.isnan(values[weight > 0]).any())
-    return Numbers(name, median_of(values[known], weight[known]), gaps)
-
-
-def with_inputs(encoding: Encoder) -> Encoder:
-    """An encoding of some use; where all columns are left out, an error that says why."""
-    if not encoding.feature_names:
-        reasons = "; ".join(left_out_notes(encoding)) or "there is none beside the target"
-        raise TableError(f"the table must have a column to learn from, got none: {reasons}")
-    return encoding
-
-
-def left_out_notes(encoding: Encoder) -> list[str]:
-    return [f"column {quoted(name)} is left out: {why}" for name, why in encoding.left_out.items()]
-
-
-def describe_columns(summary: TableSummary, encoding: Encoder) -> list[dict[str, str]]:
-    """By `HEADINGS`, for each column of the table but the target."""
-    rows = []
-    for column, found in zip(encoding.columns, summary.columns, strict=True):
-        share = 1 - found.cells / found.rows if found.rows else 0.0
-        missing = "" if not share else "under 0.1%" if share < 0.001 else f"{share:.1%}"
-        cells = column.name, column.kind, ", ".join(found.examples), missing, _became(column, found)
-        rows.append(dict(zip(HEADINGS, cells, strict=True)))
-    return rows
-
-
 def as_lines(rows: Sequence[dict[str, str]]) -> list[str]:
-    """One line for each column, those that are left out first to be shown where there are too many."""
+    """Return one line per row of `Encoder.overview`; if there are too many, columns that are left out come first."""
     kept = sorted(range(len(rows)), key=lambda k: (rows[k]["kind"] != Unused.kind, k))[:MOST_LINES]
     lines = []
     for k in sorted(kept):
-        name, kind, examples, missing, became = (rows[k][heading] for heading in HEADINGS)
+        name, kind, examples, missing, use = (rows[k][heading] for heading in HEADINGS)
         kind = "left out" if kind == Unused.kind else kind
-        told = became + (f"; {missing} missing" if missing and kind != "left out" else "")
-        lines.append(f"  {_cut(name, NAME_WIDTH)}  {kind:<8}  {_cut(examples, EXAMPLES_WIDTH)}  {told}".rstrip())
+        words = use + (f"; {missing} missing" if missing and kind != "left out" else "")
+        lines.append(f"  {_cut(name, NAME_WIDTH)}  {kind:<8}  {_cut(examples, EXAMPLES_WIDTH)}  {words}".rstrip())
     more = len(rows) - len(kept)
     return [*lines, f"  … and {count(more, 'column')} more; `fracdnn report` lists all"] if more else lines
 
 
-def _became(column: Column, found: ColumnSummary) -> str:
-    if isinstance(column, Unused):
-        return column.why
-    words: list[Any] = []
-    if isinstance(column, Numbers):
-        reading = found.reading(column)
-        is_constant = reading is not None and reading.least == reading.most
-        words = ["the same number in every row" if is_constant else "a number"]
-        words += [f"in {column.unit}"] if column.unit else []
-        words += [{"": "", ".": "commas separate thousands", ",": "with a decimal comma"}[column.decimal]]
-        words += [f"missing ones become {column.median:g}, the median"] if column.gaps else []
-    elif isinstance(column, Categories):
-        known = count(len(column.categories), "category")
-        words = [f"the {known} that are most frequent, and one for all others" if column.others else known]
-        words += ["codes with leading zeros"] if found.marks.codes else []
-    elif isinstance(column, Dates):
-        parts = ", ".join(column.parts).replace("days", f"days since {column.first}")
-        order = {"ymd": "", "dmy": "day before month", "mdy": "month before day", "clock": ""}[column.order]
-        words = ["a time of day" if column.order == "clock" else parts, order]
-    strays = found.strays(column)
-    words += [f"{count(strays.count, 'cell')} such as {strays.examples[0]} taken as missing"] if strays.count else []
-    return ", ".join(word for word in words if word)
-
-
 def _cut(text: str, width: int) -> str:
-    text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    """Return printable text of this width."""
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else " " for each in text)
+    text = " ".join(text.split())
     shown = text if len(text) <= width else f"{text[: width - 1]}…"
     return f"{shown:<{width}}"

@@ -1,6 +1,6 @@
-"""What people hand in as a table, as Polars has it: frames of pandas, arrays and lists of objects.
+"""Tables that are passed in Python, as Polars frames: frames of pandas, arrays and lists of objects.
 
-pandas is not imported here: whoever hands in a frame has done so. Polars is, where a column is not all numbers.
+pandas is not imported here: the caller who passes a frame has done so. Polars is, if a column is not all numbers.
 """
 
 import sys
@@ -23,7 +23,7 @@ _NUMBERS = "iufb"
 
 
 def as_table(X: Any) -> Any:
-    """A Polars frame; X as it is where all of it is numbers, or nothing that has columns."""
+    """Return a Polars frame; return X as it is if it is all numbers, or nothing that has columns."""
     pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
     if pandas is not None and isinstance(X, pandas.DataFrame):
         check_unique([str(name) for name in X.columns], "X")
@@ -35,7 +35,7 @@ def as_table(X: Any) -> Any:
         X = np.asarray(X) if np.asarray(X).dtype.kind != "U" else np.array(X, dtype=object)
     if not isinstance(X, np.ndarray) or X.dtype.kind not in "OU" or X.ndim != 2:
         return X
-    with suppress(TypeError, ValueError):  # all numbers, text too, as scikit-learn does it with arrays
+    with suppress(TypeError, ValueError):  # scikit-learn takes arrays of numbers as text, too
         X.astype(np.float64)
         return X
     require("polars")
@@ -43,7 +43,7 @@ def as_table(X: Any) -> Any:
 
 
 def as_polars(table: Any, names: Sequence[str] | None = None) -> "pl.DataFrame":
-    """A frame of pandas or Polars, or what Polars makes one of; of pandas, only some columns where they are named."""
+    """Return a Polars frame of whatever Polars or pandas takes; of pandas, only the columns in `names`."""
     require("polars")
     if isinstance(table, pl.DataFrame):
         return table
@@ -55,12 +55,13 @@ def as_polars(table: Any, names: Sequence[str] | None = None) -> "pl.DataFrame":
 
 
 def with_categories(table: "pl.DataFrame", names: Sequence[str]) -> "pl.DataFrame":
-    """With these columns as categories, whatever they hold; as they are where their cells cannot be text."""
+    """Return the table with these columns as categories; columns that cannot be text stay as they are."""
     columns = [table[name] for name in names if name in table.columns and not has_no_text(table.schema[name])]
     return table.with_columns(as_text(column).cast(pl.Categorical) for column in columns)
 
 
 def _of_pandas(name: str, column: Any) -> "pl.Series":
+    """Return a column of pandas."""
     dtype = column.dtype
     if hasattr(column, "cat"):
         codes = pl.Series(column.cat.codes.tolist(), dtype=pl.Int64)
@@ -76,7 +77,7 @@ def _of_pandas(name: str, column: Any) -> "pl.Series":
 
 
 def _objects(name: str, cells: Sequence[Any], other: Any = None) -> "pl.Series":
-    """Numbers, or text where a cell is text, a date or a time; `other` makes text of what is none of them."""
+    """Return numbers, or text if a cell is text, a date or a time; with `other`, cells of other types become text."""
     cells = [None if _is_missing(cell) else cell for cell in cells]
     kinds = dict.fromkeys(type(cell) for cell in cells if cell is not None)
     odd = [kind for kind in kinds if not issubclass(kind, str | date | time | Real | Decimal | np.bool_)]
@@ -88,11 +89,13 @@ def _objects(name: str, cells: Sequence[Any], other: Any = None) -> "pl.Series":
 
 
 def _text(cell: Any) -> str:
+    """Return a cell as text, whole numbers without a decimal point."""
     is_number = isinstance(cell, Real | Decimal) and not isinstance(cell, bool)
     return str(int(cell)) if is_number and cell == int(cell) else str(cell)
 
 
 def _checked(column: "pl.Series") -> "pl.Series":
+    """Return a column of numbers, text or dates."""
     if column.dtype == pl.Object:
         return _objects(column.name, column.to_list())
     if has_no_text(column.dtype):
@@ -101,6 +104,7 @@ def _checked(column: "pl.Series") -> "pl.Series":
 
 
 def _refused(name: str, got: Any) -> InvalidTypeError:
+    """Return the error for a column of another type."""
     return InvalidTypeError(
         f"column {name!r} of X must hold numbers, text, categories, booleans, dates or times of day, got {got}; "
         f"leave the column out, or make numbers of it first"
@@ -108,6 +112,6 @@ def _refused(name: str, got: Any) -> InvalidTypeError:
 
 
 def _is_missing(cell: Any) -> bool:
-    """None, NaN, and what pandas has for them."""
+    """Return True for None, NaN, and pandas's NA and NaT."""
     is_number = isinstance(cell, Real | Decimal)
     return cell is None or (bool(cell != cell) if is_number else type(cell).__name__ in ("NAType", "NaTType"))

@@ -8,7 +8,7 @@ class _Late:
         import polars
 
         found = getattr(polars, name)
-        setattr(self, name, found)  # so that this is called once for each name
+        setattr(self, name, found)  # the next use does not come here
         return found
 
 

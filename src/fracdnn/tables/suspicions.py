@@ -1,6 +1,4 @@
-"""What lets a score promise too much: rows on both sides of the split, columns that hold the answer, codes of nines,
-and targets like prices.
-"""
+"""Warnings about scores that promise too much: repeated rows, columns that give the target away, codes of nines."""
 
 import numpy as np
 
@@ -8,18 +6,19 @@ from fracdnn.tables.column import Numbers
 from fracdnn.tables.encoder import Encoded
 from fracdnn.tables.words import listed, quoted
 
-# Below this share, rows may be like those learned from by chance.
+# A smaller share of held-out rows may equal training rows by chance.
 LEAST_SEEN = 0.2
-# How close to 1 a correlation tells the target, and with how many rows, of each class too.
+# A correlation above this gives the target away, if there are so many rows, of each class too.
 TELLS, FEWEST_ROWS, FEWEST_OF_CLASS = 0.99999, 20, 10
-# Nines stand for missing values where they recur, this many times the range of all others away from these.
+# These numbers stand for missing values if they recur in so many rows and such a share of them, farther from all
+# others than this many times the range of the others.
 CODES, FEWEST_CODES, LEAST_CODES, FAR = (99, 999, 9_999, 99_999, 999_999), 3, 0.01, 2.0
-# A target is like a price where its largest part is this many times its smallest, and its logarithm far less skewed.
+# A target is like a price if the ratio of these two quantiles is above 10, and its logarithm is half as skewed or less.
 SPAN, PARTS, LESS = 10.0, (0.05, 0.95), 0.5
 
 
 def repeated_rows(n_seen: int, n_known: int) -> list[str]:
-    """Of rows held out that have the same inputs as rows learned from."""
+    """Return a warning if many held-out rows have the same inputs as training rows."""
     if n_seen < LEAST_SEEN * max(n_known, 1):
         return []
     return [
@@ -29,7 +28,10 @@ def repeated_rows(n_seen: int, n_known: int) -> list[str]:
 
 
 def telling_columns(X: Encoded, y: np.ndarray, *, are_classes: bool) -> list[str]:
-    """Columns of which one input is the target, or whether it is one of its classes, but for a scale and an offset."""
+    """Return a warning about columns that give the target away.
+
+    One of their inputs is the target, or tells whether it is one of its classes, up to a scale and an offset.
+    """
     if are_classes:
         classes, counts = np.unique(y, return_counts=True)
         targets = y[:, None] == classes[np.minimum(counts, len(y) - counts) >= FEWEST_OF_CLASS]
@@ -52,7 +54,7 @@ def telling_columns(X: Encoded, y: np.ndarray, *, are_classes: bool) -> list[str
 
 
 def missing_codes(X: Encoded) -> list[str]:
-    """Numbers such as -999 that recur far from all others of their column."""
+    """Return warnings about numbers such as -999 that recur far from all others of their column."""
     found, places = [], X.encoding.places
     for column in X.encoding.columns:
         if not isinstance(column, Numbers):
@@ -72,7 +74,7 @@ def missing_codes(X: Encoded) -> list[str]:
 
 
 def is_like_a_price(y: np.ndarray) -> bool:
-    """Whether positive numbers spread over orders of magnitude, evenly in their logarithm."""
+    """Return True for positive numbers that spread over orders of magnitude, evenly in their logarithm."""
     if len(y) < FEWEST_ROWS or not (y > 0).all():
         return False
     shares = y / y.max()
@@ -81,12 +83,12 @@ def is_like_a_price(y: np.ndarray) -> bool:
 
 
 def _lopsided(values: np.ndarray) -> float:
-    """How far the mean lies from the median, in deviations: at most 1."""
+    """Return the distance from the mean to the median in standard deviations, at most 1."""
     return float(abs(values.mean() - np.median(values)) / values.std())
 
 
 def _directions(columns: np.ndarray) -> np.ndarray:
-    """Centered, of norm 1; what is constant is 0."""
+    """Return columns centered and of norm 1; constant ones become 0."""
     centered = columns - columns.mean(0)
     scales = np.abs(centered).max(0)
     centered = np.divide(centered, scales, out=np.zeros_like(centered), where=scales > 0)

@@ -1,142 +1,67 @@
-"""What is to be predicted from a table: classes or values, and what one pass keeps of their column."""
+"""The column to be predicted: classes or values."""
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 
-from fracdnn.exceptions import TableError
-from fracdnn.tables.cells import Marks, has_no_text, may_be_numbers, missing_as_null, numbers_in, parsed
+from fracdnn.exceptions import InvalidArgumentError, TableError
+from fracdnn.tables.cells import Marks, has_no_text, missing_as_null, numbers_in, parsed
 from fracdnn.tables.dates import orders_of, seconds_in
 from fracdnn.tables.late import pl
-from fracdnn.tables.summaries import Sums
-from fracdnn.tables.summary import Reading, merged_readings, number_readings
 from fracdnn.tables.words import check_target_name, listed, quoted
 
-MOST_LABELS = 10_000
 # A target of whole numbers with at most this many different ones is taken for classes.
 MOST_CLASSES = 20
+# Whole numbers up to this size are exact in float64.
+MOST_EXACT = 2**53
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What is to be predicted: classes with the number of rows to learn from that have them, or values."""
+    """A target: its labels or values `y`, the `classes` with the number of rows that have them, or the range of values.
+
+    `decimal` is the sign with which numbers are written.
+    """
 
     name: str
+    y: np.ndarray
     classes: np.ndarray | None
     counts: np.ndarray
     least: float = math.nan
     most: float = math.nan
     decimal: str = ""
-    unit: str = ""
 
     @property
     def task(self) -> str:
+        """What to train: "regression" or "classification"."""
         return "regression" if self.classes is None else "classification"
 
-    def values(self, column: "pl.Series") -> np.ndarray:
-        """Labels or values as the whole table has them, whatever this part of it looks like."""
-        if self.classes is None:
-            return parsed(column, self.decimal, self.unit).to_numpy()
-        if self.classes.dtype.kind == "U":
-            return column.cast(pl.String).to_numpy().astype(str)
-        return parsed(column).cast(pl.Int64).to_numpy()
-
-
-def _both(mine: "pl.DataFrame | None", theirs: "pl.DataFrame | None") -> "pl.DataFrame | None":
-    return None if mine is None or theirs is None else _few(pl.concat([mine, theirs], how="vertical_relaxed"))
-
-
-@dataclass(frozen=True, eq=False)
-class TargetSummary(Sums):
-    """The numbers of a target by their decimal sign, none where a cell is no number, what tells which it is, and its
-    labels while they are few, with the number of rows to learn from; or None.
-    """
-
-    ways: ClassVar = {"labels": _both, "numbers": merged_readings}
-    numbers: dict[str, Reading]
-    marks: Marks
-    labels: "pl.DataFrame | None"
-
     @classmethod
-    def of(
-        cls,
-        column: "pl.Series",
-        learned: np.ndarray,
-        *,
-        most_labels: int = MOST_LABELS,
-        before: "TargetSummary | None" = None,
-    ) -> "TargetSummary":
-        """Of one more part, in which no cell is missing; `learned` [n] says which rows to learn from.
-
-        What the part `before` has turned out not to be is not tried again.
-        """
-        target_values(column.head(0), "classification")  # which refuses some types
-        marks, numbers, labels = Marks.of(column), {}, None
-        if may_be_numbers(column.dtype) and (before is None or before.numbers):
-            numbers = number_readings(column, marks, learned.astype(float))
-        if before is None or before.labels is not None:
-            labels = _few(pl.DataFrame({"label": column, "learned": learned}), most_labels)
-        return cls({} if any(each.strays.count for each in numbers.values()) else numbers, marks, labels)
-
-    def target(self, name: str, task: str, decimal: str = "") -> Target:
-        """The target of that name, whose whole column this is the summary of."""
-        if task == "auto" and self.labels is not None:
-            task = task_of(self.labels["label"].alias(name), decimal)
-        elif task == "auto":
-            task = "regression" if self.numbers and self.marks.are_one_unit else "classification"
-        return self._values(name, decimal) if task == "regression" else self._classes(name)
-
-    def _values(self, name: str, decimal: str) -> Target:
-        are_numbers = bool(self.numbers) and self.marks.are_one_unit
-        decimal = self.marks.decimal(name, decimal) if are_numbers else ""
-        numbers = self.numbers.get(decimal) or self.numbers["."] if are_numbers else None
-        if numbers is None or numbers.infinite:
-            cells = pl.Series([]) if self.labels is None else self.labels["label"]
-            raise no_finite_numbers(cells.alias(name))
-        count = numbers.moments.count
-        return Target(name, None, count, float(numbers.least[0]), float(numbers.most[0]), decimal, self.marks.unit)
-
-    def _classes(self, name: str) -> Target:
-        if self.labels is None:
-            raise TableError(
-                f"the target column {quoted(name)} must hold at most {MOST_LABELS:,} classes, "
-                f"got more; group them, or pass --task regression for numbers"
-            )
-        labels = target_values(self.labels["label"].alias(name), "classification")
-        classes, which = np.unique(labels, return_inverse=True)
+    def of(cls, column: "pl.Series", task: str = "auto", decimal: str = "") -> "Target":
+        """Read a column without missing cells; `task` "auto" lets its cells decide."""
+        task = task_of(column, decimal) if task == "auto" else task
+        y, name = target_values(column, task, decimal), quoted(column.name)
+        if task == "regression":
+            sign = Marks.of(missing_as_null(column)).decimal(column.name, decimal)
+            return cls(column.name, y, None, np.array([len(y)]), float(y.min()), float(y.max()), sign)
+        classes, counts = np.unique(y, return_counts=True)
         if len(classes) < 2:
             raise TableError(
-                f"the target column {quoted(name)} must hold two classes at least, got only {str(classes[0])!r}; "
+                f"the target column {name} must hold two classes at least, got only {str(classes[0])!r}; "
                 f"add rows of another class, or name another column"
             )
-        counts = np.bincount(which, weights=self.labels["learned"].to_numpy())
-        if counts.max() < 2:  # what occurs once is a name, and nothing can be learned of it
+        if counts.max() < 2:  # a class that occurs once is a name, of which nothing can be learned
             raise TableError(
-                f"the target column {quoted(name)} must hold classes of several rows, got {len(counts):,} of one row "
+                f"the target column {name} must hold classes of several rows, got {len(counts):,} of one row "
                 f"each; name another column, or pass --task regression for numbers"
             )
-        check_every_class(counts)
-        return Target(name, classes, counts)
-
-
-def check_every_class(counts: np.ndarray) -> None:
-    if not counts.all():
-        raise TableError(
-            f"the rows to learn from must hold all {len(counts)} classes, got {np.count_nonzero(counts)}; "
-            f"pass a smaller --test-fraction"
-        )
-
-
-def _few(labels: "pl.DataFrame", most: int = MOST_LABELS) -> "pl.DataFrame | None":
-    """Each label once, in the order in which they come."""
-    found = labels.group_by("label", maintain_order=True).agg(pl.col("learned").sum().cast(pl.Int64))
-    return found if found.height <= most else None
+        return cls(column.name, y, classes, counts)
 
 
 def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.Series, np.ndarray]":
-    """The other columns and the target of the rows that have one, and the places of these."""
+    """Return the other columns and the target of the rows that have one, and the places of these rows."""
     check_target_name(target, table.columns)
     values = target_column(table, target)
     places = values.is_not_null().arg_true().to_numpy()
@@ -146,11 +71,12 @@ def split_target(table: "pl.DataFrame", target: str) -> "tuple[pl.DataFrame, pl.
 
 
 def target_column(table: "pl.DataFrame", target: str) -> "pl.Series":
+    """Return the target with nulls for missing cells."""
     return missing_as_null(table[target])
 
 
 def task_of(values: "pl.Series", decimal: str = "") -> str:
-    """Text, truth values and few whole numbers call for "classification", other numbers for "regression".
+    """Return "classification" for text, truth values and few whole numbers, "regression" for other numbers.
 
     Dates are refused: as classes they would be many, and nothing says that they are values.
     """
@@ -163,12 +89,12 @@ def task_of(values: "pl.Series", decimal: str = "") -> str:
 
 
 def _are_labels(numbers: "pl.Series") -> bool:
-    """Whole numbers that float64 holds exactly."""
-    return bool(((numbers == numbers.round()) & (numbers.abs() < 2**53)).all())
+    """Return True for whole numbers that float64 holds exactly."""
+    return bool(((numbers == numbers.round()) & (numbers.abs() < MOST_EXACT)).all())
 
 
 def target_values(values: "pl.Series", task: str, decimal: str = "") -> np.ndarray:
-    """Class labels as text or whole numbers, or values as float64."""
+    """Return class labels as text or whole numbers, or values as float64."""
     if task == "regression":
         numbers = numbers_in(values, decimal=decimal)
         if numbers is None or not bool(numbers.is_finite().all()):
@@ -185,7 +111,34 @@ def target_values(values: "pl.Series", task: str, decimal: str = "") -> np.ndarr
     return values.cast(pl.String).to_numpy().astype(str)
 
 
+def check_no_text(y: Any) -> None:
+    """Raise an error that names the first cell of a regression's target which is text, but not a number."""
+    cells = np.asarray(y)
+    width = cells.shape[1] if cells.ndim == 2 else 1
+    for place, cell in enumerate(cells.ravel().tolist() if cells.dtype.kind in "OU" else ()):
+        try:
+            float(cell if isinstance(cell, str) else 0)
+        except ValueError:
+            names = list(getattr(y, "columns", ())) or [getattr(y, "name", None)]
+            name = names[place % width] if place % width < len(names) else None
+            column = "" if name is None else f" of column {quoted(str(name))}"
+            raise InvalidArgumentError(
+                f"y must hold numbers for a regression, got {quoted(cell)} in row {place // width} (the first is 0)"
+                f"{column}; correct the cell or leave out the row, or use FractionalClassifier for classes"
+            ) from None
+
+
+def check_every_class(counts: np.ndarray) -> None:
+    """Raise an error if a class has no row to learn from."""
+    if not counts.all():
+        raise TableError(
+            f"the rows to learn from must hold all {len(counts)} classes, got {np.count_nonzero(counts)}; "
+            f"pass a smaller --test-fraction"
+        )
+
+
 def refuse_dates(values: "pl.Series") -> None:
+    """Raise an error for a column of dates or times of day."""
     found = [order for order in orders_of(values.dtype) if not seconds_in(values, order=order).null_count()]
     if found:
         name, what = quoted(values.name), "times of day" if found[0] == "clock" else "dates"
@@ -198,10 +151,12 @@ def refuse_dates(values: "pl.Series") -> None:
 
 
 def no_values(target: str) -> TableError:
+    """Return the error for a target without values."""
     return TableError(f"the target column {quoted(target)} must hold values, got none; check the table")
 
 
 def no_finite_numbers(values: "pl.Series") -> TableError:
+    """Return the error for a target that is not all numbers, with examples of its other cells."""
     refuse_dates(values)
     others = values.filter(parsed(values).is_null()) if values.dtype == pl.String else values.head(0)
     got = listed(others.unique(maintain_order=True).to_list(), 3) if len(others) else "other cells"

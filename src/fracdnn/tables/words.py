@@ -13,7 +13,7 @@ _MEANING = dict.fromkeys(("y", "yes", "j", "ja", "true", "oui"), "yes") | dict.f
 
 
 def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
-    """Every wanted column must be there; the message names the nearest of the others that are."""
+    """Raise an error unless every wanted column is there; it names the nearest of the other columns."""
     missing = [name for name in wanted if name not in columns]
     if missing:
         others = [name for name in columns if name not in wanted]
@@ -23,19 +23,20 @@ def check_columns(wanted: Sequence[str], columns: Sequence[str]) -> None:
 
 
 def check_target_name(target: str, columns: Sequence[str]) -> None:
+    """Raise an error unless the target is a column."""
     if target not in columns:
         raise TableError(f"the table must have the target column {nearest(target, columns)}; it has {listed(columns)}")
 
 
 def check_unique(names: Sequence[str | None], table: str) -> None:
-    """Every column must have a name of its own, if any."""
+    """Raise an error if two columns have the same name; several may have none."""
     name, n = Counter(name for name in names if name).most_common(1)[0] if any(names) else ("", 0)
     if n > 1:
         raise TableError(f"{table} must have each column once, got {quoted(name)} {n} times; rename or remove one")
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """The name quoted, with the nearest of those that there are, as it is written there."""
+    """Return the name quoted, with the nearest of the known names, as it is written there."""
     folded = {each.strip().casefold(): each for each in reversed(names)}
     wanted = name.strip().casefold()
     close = [wanted] if wanted in folded else difflib.get_close_matches(wanted, folded, n=1)
@@ -44,14 +45,14 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A name or a cell as a message shows it: of a long one, both ends."""
+    """Return a name or a cell as messages show it: both ends of a long one."""
     shortened = reprlib.Repr()
     shortened.maxstring = 80
     return shortened.repr(text)
 
 
 def alike(names: Sequence[str]) -> list[list[str]]:
-    """Groups of names that may mean the same: in other case or signs, yes and ja, or with a letter more or less."""
+    """Return groups of names that may mean the same: in other case or signs, yes and ja, or a letter more or less."""
     groups: dict[str, list[str]] = {}
     for name in (each for each in names if not any(sign.isdigit() for sign in each)):
         key = "".join(each for each in name.casefold() if each.isalnum()) or name
@@ -65,11 +66,12 @@ def alike(names: Sequence[str]) -> list[list[str]]:
 
 
 def count(n: int, word: str) -> str:
-    """1 class, 2 classes, 1,000 rows."""
+    """Return a number with its noun: 1 class, 2 classes, 1,000 rows."""
     plural = f"{word[:-1]}ies" if word.endswith("ory") else f"{word}es" if word.endswith("ss") else f"{word}s"
     return f"{n:,} {word if n == 1 else plural}"
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return names quoted, and how many more there are."""
     shown = ", ".join(quoted(name) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
