@@ -8,7 +8,6 @@ Both are exact for the piecewise-linear interpolant of the samples. With u_k the
 so one sum over slopes serves both, and the right-sided operators are the left-sided ones of the reversed samples.
 """
 
-import math
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +32,7 @@ def caputo_derivative(
     t: Any = None,
     side: str = "left",
 ) -> Samples:
-    """d_t^order of a function from its samples along the first axis (L1 scheme); shape and kind as given.
+    """Return d_t^order of a function from samples along the first axis (L1 scheme); shape and kind as given.
 
     Error O(τ^(2−order)) for smooth functions; exact for piecewise-linear ones such as |t|, whose derivative is
     t^(1−order)/Γ(2−order). `side="right"` is d_{T−t}^order, −1/Γ(1−order) ∫_t^T u'(r) (r−t)^(−order) dr.
@@ -55,7 +54,7 @@ def fractional_integral(
     t: Any = None,
     side: str = "left",
 ) -> Samples:
-    """I^order, the Riemann–Liouville integral 1/Γ(order) ∫_0^t u(r) (t−r)^(order−1) dr, from samples.
+    """Return I^order, the Riemann–Liouville integral 1/Γ(order) ∫_0^t u(r) (t−r)^(order−1) dr, from samples.
 
     The trapezoidal product rule: error O(τ²) for smooth functions; exact for piecewise-linear ones. `side="right"`
     integrates from t to T. For an order above 1 apply it twice: integrals compose. Arguments as in
@@ -68,54 +67,45 @@ def _apply(samples, order, step_size, t, side, *, integrated):
     order = check_one_order(order)
     check_choice(side, "side", ("left", "right"))
     values = _as_tensor(samples)
-    times, uniform = _times_of(values, step_size, t)
-    working = values.to(torch.float64)
-    order, times = order.to(values.device), times.to(values.device)
+    times = _times_of(values, step_size, t).to(values.device)
+    working, order = values.to(torch.float64), order.to(values.device)
     if side == "right":
         working, times = working.flip(0), (times[-1] - times).flip(0)
-    result = _slope_sum(working, times, 1.0 + order if integrated else 1.0 - order, uniform)
+    shape, columns = working.shape, working.reshape(len(working), -1)
+    result = _slope_sum(columns, times, 1.0 + order if integrated else 1.0 - order, is_uniform=t is None)
     if integrated:
-        start = working[:1] * _along_first((times[1:] - times[0]) ** order, working) / gamma(1.0 + order)
-        result = result + torch.cat([torch.zeros_like(working[:1]), start])
-    elif float(order.detach()) == 1.0:
-        result = torch.cat([result[1:2], result[1:]])
+        result = result + columns[0] * ((times[1:] - times[0]) ** order / gamma(1.0 + order)).unsqueeze(1)
+    # An integral over nothing is 0; at order 1 the derivative is local, and the first one is a one-sided difference.
+    is_local = not integrated and float(order.detach()) == 1.0
+    result = torch.cat([result[:1] if is_local else torch.zeros_like(columns[:1]), result]).reshape(shape)
     result = (result.flip(0) if side == "right" else result).to(values.dtype)
     return result.detach().numpy().astype(samples.dtype) if isinstance(samples, np.ndarray) else result
 
 
-def _slope_sum(values: torch.Tensor, times: torch.Tensor, exponent: torch.Tensor, uniform: bool) -> torch.Tensor:
-    """Σ_k Δu_k/τ_k · [(t_j − t_{k−1})^e − (t_j − t_k)^e] / Γ(1+e) for every j, with 0 for j = 0."""
+def _slope_sum(values: torch.Tensor, times: torch.Tensor, exponent: torch.Tensor, *, is_uniform: bool) -> torch.Tensor:
+    """Return Σ_k Δu_k/τ_k · [(t_j − t_{k−1})^e − (t_j − t_k)^e] / Γ(1+e) for every j ≥ 1."""
     steps = times.diff()
-    slopes = (values.diff(dim=0) / _along_first(steps, values)).reshape(steps.numel(), -1)
-    if uniform and slopes.shape[0] > _DIRECT_SAMPLES and slopes.numel():
-        step = (times[-1] - times[0]) / steps.numel()
-        kernel = step**exponent * lag_increments(exponent, steps.numel()) / gamma(1.0 + exponent)
-        sums = _causal_convolution(kernel, slopes)
-    else:
-        sums = constant_weights(exponent.reshape(1), times[1:], times)[0] @ slopes
-    return torch.cat([torch.zeros_like(values[:1]), sums.reshape(values[1:].shape)])
+    slopes, n = values.diff(dim=0) / steps.unsqueeze(1), len(steps)
+    if not is_uniform or n <= _DIRECT_SAMPLES or not slopes.numel():
+        return constant_weights(exponent.reshape(1), times[1:], times)[0] @ slopes
+    step = (times[-1] - times[0]) / n
+    return _causal_convolution(step**exponent * lag_increments(exponent, n) / gamma(1.0 + exponent), slopes)
 
 
 def _causal_convolution(kernel: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
-    """Σ_{k≤j} kernel_{j−k} signal_k for every j, in O(n log² n).
+    """Return Σ_{k≤j} kernel_{j−k} signal_k for every j, in O(n log² n).
 
-    Directly within blocks; between halves of ever larger blocks by FFT, whose rounding is then measured against the
-    signal nearby and not against the largest value anywhere, which may be far away and later.
+    Halves by themselves, and by FFT what the first half adds to the second: the rounding of the FFT is then relative to
+    the signal nearby and before, not to the largest value anywhere.
     """
-    n, size = signal.shape[0], _DIRECT_SAMPLES
-    padded_length = size * 2 ** math.ceil(math.log2(max(n / size, 1)))
-    kernel = torch.nn.functional.pad(kernel, (0, padded_length - n))
-    signal = torch.nn.functional.pad(signal, (0, 0, 0, padded_length - n))
-    index = torch.arange(size, device=signal.device)
-    within = kernel[(index.unsqueeze(-1) - index).clamp(min=0)].tril()
-    result = (within @ signal.view(-1, size, signal.shape[1])).view_as(signal)
-    while size < padded_length:
-        sources = signal.view(-1, 2 * size, signal.shape[1])[:, :size]
-        spectrum = torch.fft.rfft(kernel[: 2 * size]).unsqueeze(-1) * torch.fft.rfft(sources, 2 * size, dim=1)
-        later = torch.fft.irfft(spectrum, 2 * size, dim=1)[:, size:]
-        result = result + torch.cat([torch.zeros_like(sources), later], dim=1).view_as(signal)
-        size *= 2
-    return result[:n]
+    n = len(signal)
+    if n <= _DIRECT_SAMPLES:
+        index = torch.arange(n, device=signal.device)
+        return kernel[(index.unsqueeze(-1) - index).clamp(min=0)].tril() @ signal
+    half = n // 2
+    spectrum = torch.fft.rfft(kernel[:n], n + half).unsqueeze(1) * torch.fft.rfft(signal[:half], n + half, dim=0)
+    added = torch.fft.irfft(spectrum, n + half, dim=0)[half:n]
+    return torch.cat([_causal_convolution(kernel, signal[:half]), _causal_convolution(kernel, signal[half:]) + added])
 
 
 def _as_tensor(samples: Any) -> torch.Tensor:
@@ -138,29 +128,24 @@ def _as_tensor(samples: Any) -> torch.Tensor:
     return values
 
 
-def _times_of(values: torch.Tensor, step_size: Any, t: Any) -> tuple[torch.Tensor, bool]:
+def _times_of(values: torch.Tensor, step_size: Any, t: Any) -> torch.Tensor:
     if (step_size is None) == (t is None):
         given = "neither" if t is None else "both"
         raise InvalidArgumentError(
             f"exactly one of step_size and t must be given, got {given}; "
             f"pass step_size= for equal steps or t= for increasing times"
         )
-    n = values.shape[0]
     if t is None:
         step = check_step_size(step_size)
         if step.dim():
             raise InvalidArgumentError(
                 f"step_size must be one number here, got shape {tuple(step.shape)}; pass t= for unequal steps"
             )
-        return step * torch.arange(n, dtype=torch.float64, device=step.device), True
+        return step * torch.arange(len(values), dtype=torch.float64, device=step.device)
     times = check_times(t)
-    if times.numel() != n:
+    if times.numel() != len(values):
         raise InvalidArgumentError(
-            f"t must have one time per sample, got {times.numel()} times for {n} samples; "
+            f"t must have one time per sample, got {times.numel()} times for {len(values)} samples; "
             f"time runs along the first axis of values"
         )
-    return times, False
-
-
-def _along_first(factors: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    return factors.reshape(-1, *[1] * (values.dim() - 1))
+    return times
