@@ -14,13 +14,12 @@ that require gradients. For weights by lag an order of shape S gives shape S + (
 """
 
 import math
-from typing import Any
+from functools import lru_cache
 
-import numpy as np
 import torch
 
 from fracdnn.exceptions import InvalidArgumentError
-from fracdnn.tracing import being_transformed
+from fracdnn.tracing import outside_of_modes
 from fracdnn.validation import check_count, check_order, check_step_size, check_times
 
 Number = float | torch.Tensor
@@ -139,46 +138,30 @@ def memory_matrix(order: Number, n_layers: int) -> torch.Tensor:
 
 
 def quick_memory_matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
-    """`memory_matrix` for one order that changes in each step of a training; absolute error below 1e-14.
+    """Return `memory_matrix` for one order that changes in each step of a training; absolute error below 1e-14.
 
-    The formulas above take some seventy operations, and as many on the way back. On the CPU this is one, whose
-    derivative comes with its values.
+    The formulas above take some seventy operations, and as many on the way back; this takes ten.
     """
-    if order.is_cpu and order.requires_grad and not being_transformed():
-        return _QuickMatrix.apply(order, n_layers)
-    increments = lag_increments(1.0 - order, n_layers)
-    by_lag = increments[:-1] - increments[1:]
-    # Repeated with a period of 2N − 1 and cut into rows of one less: each is the one above, a place further.
-    period = torch.cat([by_lag[:1], torch.zeros_like(increments), by_lag[1:].flip(0)])
-    shape = (n_layers, 2 * n_layers - 2)
-    rows = period.expand(n_layers, -1).reshape(-1)[: math.prod(shape)].view(shape)
-    return torch.cat([increments.unsqueeze(1), rows[:, 1:n_layers]], dim=1)
+    log_lags, log_ratios, places = _matrix_constants(n_layers, order.device)
+    exponent = 1.0 - order
+    later = torch.exp(exponent * log_lags) * torch.expm1(exponent * log_ratios)
+    increments = torch.nn.functional.pad(later, (1, 1), value=1.0)  # a_0, …, a_{N−1}, and one that is not used
+    differences = torch.nn.functional.pad(increments[:-2] - increments[1:-1], (0, 1))  # h_1, …, h_{N−1} and 0
+    return torch.cat([differences, increments])[places]
 
 
-class _QuickMatrix(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, order: torch.Tensor, n_layers: int) -> torch.Tensor:
-        exponent, lags = 1.0 - float(order), np.arange(1.0, n_layers)
-        rate, power = np.log1p(1.0 / lags), lags**exponent
-        growth = np.expm1(exponent * rate)
-        # a_m, and its derivative by the order.
-        increments = np.zeros((2, n_layers))
-        increments[0, 0], increments[0, 1:] = 1.0, power * growth
-        increments[1, 1:] = -power * (np.log(lags) * growth + rate * (growth + 1.0))
-        by_lag = increments[:, :-1] - increments[:, 1:]
-        falling = np.concatenate([by_lag[:, ::-1], np.zeros_like(by_lag)], axis=1)
-        rows = torch.from_numpy(falling).unfold(1, n_layers - 1, 1).numpy()[:, ::-1]
-        matrix, derivative = torch.from_numpy(np.concatenate([increments[..., None], rows], axis=2))
-        ctx.save_for_backward(order)
-        ctx.n_layers, ctx.derivative = n_layers, derivative
-        return matrix
+@lru_cache(maxsize=16)
+def _matrix_constants(n_layers: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return log m and log(1 + 1/m) for m = 1, …, N − 1, and where each entry of the matrix lies."""
 
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
-        if not torch.is_grad_enabled():
-            return (cotangent * ctx.derivative).sum(), None
-        (order,) = ctx.saved_tensors  # for second derivatives
-        return torch.autograd.grad(memory_matrix(order, ctx.n_layers), order, cotangent, create_graph=True)[0], None
+    def constants() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        lags, row = torch.arange(1.0, n_layers, dtype=torch.float64), torch.arange(n_layers)
+        lag = row.unsqueeze(1) - row
+        places = torch.where(lag >= 0, lag, n_layers - 1)
+        places[:, 0] = n_layers + row
+        return lags.log().to(device), (1.0 / lags).log1p().to(device), places.to(device)
+
+    return outside_of_modes(constants)
 
 
 def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
@@ -188,41 +171,36 @@ def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
     so that Σ_k w_jk (u_k − u_{k−1}) = Γ(2−order) τ_j^order d_t^order u(t_j). For equal steps w_jk = a_{j−k}.
     An order of shape [N] gives each row its own. O(N²) time and memory.
     """
-    order = check_order(order)
-    t = check_times(t).to(order.device)
-    return _grid_weights(order, t.diff(), t[1:].unsqueeze(-1) - t[1:])
+    return _grid_weights(check_order(order), check_times(t).diff())
 
 
-def _grid_weights(order: torch.Tensor, steps: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
-    _check_orders(order, steps.numel())
-    row_order = order.unsqueeze(-1) if order.dim() else order
-    newest = steps.unsqueeze(-1)
-    increments = power_difference(newest, distance.clamp(min=0.0), steps, 1.0 - row_order).tril()
+def _grid_weights(order: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    n_steps = len(steps)
+    _check_orders(order, n_steps)
+    row_order, steps = order.unsqueeze(-1) if order.dim() else order, steps.to(order.device)
+    # t_j − t_k as the sum of the steps between, from the later end: no time is rounded to a sum of all before it.
+    between = steps.expand(n_steps, -1).tril().flip(-1).cumsum(-1).flip(-1)
+    distance, newest = torch.nn.functional.pad(between[:, 1:], (0, 1)), steps.unsqueeze(-1)
+    increments = power_difference(newest, distance, steps, 1.0 - row_order).tril()
     weights = increments / steps * newest**row_order
     # τ^order / τ · τ^p is 1 up to rounding; as a constant it is exact, and has the right gradient: none.
-    return torch.where(torch.eye(steps.numel(), dtype=torch.bool, device=weights.device), 1.0, weights)
+    return torch.where(torch.eye(n_steps, dtype=torch.bool, device=weights.device), 1.0, weights)
 
 
 def memory_weights_of_steps(order: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-    """`memory_weights_on_grid` for times that are given by their steps, however much these differ in size."""
-    order = check_order(order).to(steps.device)
-    # t_j − t_k as the sum of the steps between, from the later end: no time is rounded to a sum of all before it.
-    between = steps.expand(len(steps), -1).tril().flip(-1).cumsum(-1).flip(-1)
-    distance = torch.cat([between[:, 1:], torch.zeros_like(between[:, :1])], dim=-1)
-    return _differences_of_columns(_grid_weights(order, steps, distance))
+    """Return `memory_weights_on_grid` for times that are given by their steps, however much these differ in size."""
+    weights = _grid_weights(check_order(order).to(steps.device), steps)
+    return torch.cat([weights[:, :1], weights.diff(dim=-1)], dim=-1).tril()
 
 
 def memory_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
-    """The weights of Y_0, …, Y_{j−1} in Y_j for unequal steps: row j−1 of a lower triangular matrix [N, N].
+    """Return the weights of Y_0, …, Y_{j−1} in Y_j for unequal steps: row j−1 of a lower triangular matrix [N, N].
 
     Column 0 is w_j1 and column k ≥ 1 is w_{j,k+1} − w_jk; a row sums to 1 and is not negative, up to rounding:
     the subtraction leaves an absolute error of a few roundings of w, which is all that the sum over the history sees.
     """
-    return _differences_of_columns(l1_weights_on_grid(order, t))
-
-
-def _differences_of_columns(weights: torch.Tensor) -> torch.Tensor:
-    return torch.cat([weights[:, :1], weights.diff(dim=-1)], dim=-1).tril()
+    order = check_order(order)
+    return memory_weights_of_steps(order, check_times(t).diff().to(order.device))
 
 
 def power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
