@@ -80,7 +80,8 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
         return found[:, 0] if self._flat else found
 
     def _samples(self, X: Any, y: Any, sample_weight: Any, *, new: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        check_no_text(y)
+        if not isinstance(y, torch.Tensor):  # a tensor holds no text, and one on a GPU is no array
+            check_no_text(y)
         X, y, weight = self._checked(X, y, sample_weight, new=new, multi_output=True, y_numeric=True)
         values = np.asarray(y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 else values

@@ -39,7 +39,7 @@ class Weights(NamedTuple):
         return list(zip(operators, biases, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Architecture:
     """x → input projection → N layers σ(K_j y + b_j) with memory → W.
 

@@ -149,7 +149,7 @@ class _EventFunction:
         """Return the checks around the first change of sign, of outputs at times t [T, B]."""
         states = (each_part(itemgetter(row), solution.states) for row in range(len(t)))
         values = torch.stack([self._value(*pair) for pair in zip(t, states, strict=True)])
-        t, change = t.expand_as(values), _first_change(values)
+        t, change = t.to(values.device).expand_as(values), _first_change(values)
         missing = change == len(t)
         if bool(missing.any()) and not self.allows_nan:
             raise InvalidArgumentError(self._no_change(values, t, missing))
