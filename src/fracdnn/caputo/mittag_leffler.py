@@ -40,7 +40,7 @@ _SMALL = 0.5
 
 
 def mittag_leffler(z: Any, order: float | torch.Tensor, beta: float | torch.Tensor = 1.0) -> Any:
-    """E_{order,beta}(z) = Σ_k z^k / Γ(order·k + beta) for 0 < order ≤ 2, beta > 0 and any real or complex z.
+    """Return E_{order,beta}(z) = Σ_k z^k / Γ(order·k + beta) for 0 < order ≤ 2, beta > 0 and any real or complex z.
 
     Elementwise; tensors z, order and beta are broadcast together. A tensor z gives a tensor of its dtype and device
     (whole numbers give float64), a Python number a 0-d tensor, NumPy or a list NumPy, unless order or beta is a
@@ -71,8 +71,8 @@ def mittag_leffler(z: Any, order: float | torch.Tensor, beta: float | torch.Tens
 
 
 def evaluate(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
-    """E_{α,β}(z), shapes broadcast together; float64 (complex128 for complex z) in and out."""
-    # NumPy's: torch's would import SymPy, a second.
+    """Return E_{α,β}(z), shapes broadcast together; float64 (complex128 for complex z) in and out."""
+    # torch.broadcast_shapes would import SymPy, which takes a second.
     shape = np.broadcast_shapes(z.shape, alpha.shape, beta.shape)
     size = math.prod(shape)
     flat = [x.reshape(1) if x.numel() == 1 else x.expand(shape).reshape(size) for x in (z, alpha, beta)]
@@ -97,7 +97,7 @@ def _evaluate(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor) -> torch
 
 
 def _log(z: torch.Tensor) -> torch.Tensor:
-    """The principal logarithm, with 0 in place of log 0; exact also near |z| = 1, as small α needs it."""
+    """Return the principal logarithm, with 0 in place of log 0; exact also near |z| = 1, as small α needs it."""
     z = torch.where(z == 0, 1.0, z)
     if not z.is_complex():
         return torch.complex(torch.log(z.abs()), math.pi * (z < 0).to(z.dtype))
@@ -112,8 +112,8 @@ def _log(z: torch.Tensor) -> torch.Tensor:
 def _place(
     z: torch.Tensor, log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Constants of each z [n]: Re w of the contour; terms of the expansion, −1 for the constant term; and for both
-    poles, j and whether its residue is added.
+    """Return Re w of each contour [n], the terms split off (−1 for the constant one), and for both poles, j and
+    whether its residue is added.
     """
     # Beyond e^700 a pole is at infinity for any purpose; the bound keeps infinities out of the arithmetic.
     log_radius = (log_z.real / alpha).clamp(max=700.0)
@@ -147,7 +147,7 @@ def _place(
 def _terms(
     z: torch.Tensor, log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, n_terms: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The terms split off, and the factor z^(−n_terms) of what is left."""
+    """Return the terms split off, and the factor z^(−n_terms) of what is left."""
     split = n_terms > 0
     log_z = torch.where(split, log_z, 0.0)
     inverse = 1.0 / torch.where(split, z, 1.0)
@@ -163,7 +163,7 @@ def _terms(
 
 
 def _reciprocal_gamma(alpha: torch.Tensor, beta: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """1/Γ(β − kα), of shape [n, k], to full relative accuracy where α and β are near whole numbers.
+    """Return 1/Γ(β − kα), of shape [n, k], to full relative accuracy where α and β are near whole numbers.
 
     There β − kα is near a pole of Γ and its distance from that must not be rounded away: whole and broken parts of
     α and β are kept apart, which is exact.
@@ -203,7 +203,7 @@ def _integral(z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, line: to
 def _residues(
     log_z: torch.Tensor, alpha: torch.Tensor, beta: torch.Tensor, poles: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Real and imaginary part, apart: the sum of two complex tensors turns an infinity into NaN."""
+    """Return real and imaginary parts of the residues' sum, separately: complex sums turn infinities into NaN."""
     real, imaginary = torch.zeros_like(log_z.real), torch.zeros_like(log_z.real)
     for turn, outside in poles:
         log_modulus = torch.where(outside, log_z.real / alpha, 0.0)
@@ -218,6 +218,6 @@ def _residues(
 
 
 def _polar(modulus: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
-    """Modulus · e^(i angle), also for an infinite modulus."""
+    """Return modulus · e^(i angle), also for an infinite modulus."""
     sine = torch.sin(angle)
     return torch.complex(modulus * torch.cos(angle), torch.where((sine == 0) & modulus.isinf(), 0.0, modulus) * sine)

@@ -42,7 +42,7 @@ class Modes:
     top: float  # where the last panel ends
 
     def weights(self, order: torch.Tensor) -> torch.Tensor:
-        """ω [G, K + 1] for orders [G] in [0, 2], such that Σ_i ω_i e^(−s_i t) + ω_K t is the kernel."""
+        """Return ω [G, K + 1] for orders [G] in [0, 2], such that Σ_i ω_i e^(−s_i t) + ω_K t is the kernel."""
         below = torch.where(order > 1.0, order - 1.0, order)
         exponent = below.unsqueeze(-1)
         degrees = torch.arange(1, len(self.moments_to_weights), dtype=torch.float64, device=order.device)
@@ -60,13 +60,13 @@ class Modes:
         return torch.where((order > 1.0).unsqueeze(-1), integrated, torch.cat([plain, nothing], dim=1))
 
     def to(self, device: torch.device) -> "Modes":
-        """The same on a device."""
+        """Return the same modes on a device."""
         names = ("rates", "quadrature", "moments_to_weights")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 def kernel_modes(shortest: float, longest: float, tolerance: float) -> Modes:
-    """Modes of the kernel for times from `shortest` to `longest`, to the relative `tolerance` (1e-4 … 1e-12).
+    """Return modes of the kernel for times from `shortest` to `longest`, to the relative `tolerance` (1e-4 … 1e-12).
 
     Times are rounded outward to powers of two, so that like solves share their modes.
     """

@@ -17,21 +17,21 @@ import torch
 from fracdnn.caputo.weights import gamma, power, power_difference
 from fracdnn.tracing import being_traced
 
-# Intervals that are so short, in distances, that differences of powers lose more than three digits; and Gauss's rule on
-# [0, 1] for them: places and weights.
+# In intervals shorter than this part of their distance, differences of powers lose more than three digits: they are
+# integrated by Gauss's rule on [0, 1], with these places and weights.
 _SHORT = 1e-3
 _GAUSS = ((0.1127016653792583, 5 / 18), (0.5, 4 / 9), (0.8872983346207417, 5 / 18))
 
 
 def constant_weights(order: torch.Tensor, rows: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-    """The weights of values that hold from node to node; orders from 0 on, where only the newest interval counts."""
+    """Return the weights of values that hold from node to node; at order 0 only the newest interval counts."""
     begin, end, steps = _distances(rows, nodes)
     exponent = order.view(-1, 1, 1)
     return power_difference(begin, end, steps, exponent) / gamma(exponent + 1.0)
 
 
 def linear_weights(order: torch.Tensor, rows: torch.Tensor, nodes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weights of an interval's earlier and later node, between which values are linear."""
+    """Return the weights of an interval's earlier and later node, between which values are linear."""
     begin, end, steps = _distances(rows, nodes)
     exponent = order.view(-1, 1, 1)
     whole = power_difference(begin, end, steps, exponent) / gamma(exponent + 1.0)

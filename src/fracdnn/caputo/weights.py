@@ -33,7 +33,7 @@ _LANCZOS += [12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.
 
 
 def l1_weights(order: Number, n: int) -> torch.Tensor:
-    """a_0, …, a_{n−1} with a_m = (m+1)^(1−order) − m^(1−order), and a_0 = 1 for every order including 1.
+    """Return a_0, …, a_{n−1} with a_m = (m+1)^(1−order) − m^(1−order), and a_0 = 1 for every order including 1.
 
     Paper: eq. (a_k). The difference cancels for large m, so it is computed as
     m^p · expm1(p · log1p(1/m)): relative error below 1e-13 up to m = 10⁶ (tested against mpmath).
@@ -43,7 +43,7 @@ def l1_weights(order: Number, n: int) -> torch.Tensor:
 
 
 def lag_increments(exponent: torch.Tensor, n: int) -> torch.Tensor:
-    """(m+1)^exponent − m^exponent for m = 0, …, n−1, without cancellation; the first is 1, also for exponent 0."""
+    """Return (m+1)^exponent − m^exponent for m = 0, …, n−1, without cancellation; the first is 1."""
     exponent = exponent.unsqueeze(-1)
     lags = torch.arange(1, max(n, 1), dtype=torch.float64, device=exponent.device)
     later = lags**exponent * torch.expm1(exponent * torch.log1p(1.0 / lags))
@@ -51,7 +51,7 @@ def lag_increments(exponent: torch.Tensor, n: int) -> torch.Tensor:
 
 
 def l1_differences(order: Number, n: int) -> torch.Tensor:
-    """h_1, …, h_n with h_m = a_{m−1} − a_m: positive, decreasing, summing to 1 − a_n.
+    """Return h_1, …, h_n with h_m = a_{m−1} − a_m: positive, decreasing, summing to 1 − a_n.
 
     For m ≥ 2 the binomial series of the second difference of m^p has terms of one sign only,
 
@@ -72,7 +72,7 @@ def _differences(order: torch.Tensor, n: int) -> torch.Tensor:
 
 
 def far_differences(order: torch.Tensor, lags: torch.Tensor, n_terms: int = _SERIES_TERMS) -> torch.Tensor:
-    """h_m of `l1_differences` at chosen lags m ≥ 2, by its series."""
+    """Return h_m of `l1_differences` at chosen lags m ≥ 2, by its series."""
     order = order.unsqueeze(-1)
     exponent = 1.0 - order
     twice = 2.0 * torch.arange(1, n_terms + 1, dtype=torch.float64, device=order.device)
@@ -84,27 +84,26 @@ def far_differences(order: torch.Tensor, lags: torch.Tensor, n_terms: int = _SER
 
 
 def l1_step_factor(order: Number, step_size: Number) -> torch.Tensor:
-    """C = Γ(2−order) τ^order with τ = `step_size`, the factor of the right-hand side of a step."""
+    """Return C = Γ(2−order) τ^order with τ = `step_size`, the factor of the right-hand side of a step."""
     return step_factor(check_order(order), check_step_size(step_size))
 
 
 def step_factor(order: torch.Tensor, step_size: torch.Tensor) -> torch.Tensor:
-    """The same for numbers that have been checked."""
+    """Return the factor of `l1_step_factor` for checked numbers."""
     return gamma(2.0 - order) * step_size.to(order.device) ** order
 
 
 def gamma(x: torch.Tensor) -> torch.Tensor:
-    """Γ(x) for x > 0."""
+    """Return Γ(x) for x > 0."""
     if torch.compiler.is_exporting():  # to formats that have no such function
         return _gamma_by_lanczos(x)
     return torch.exp(torch.lgamma(x))
 
 
 def _gamma_by_lanczos(x: torch.Tensor) -> torch.Tensor:
-    """By elementary operations, to 15 digits.
+    """Return Γ(x) by elementary operations, to 15 digits, with the usual constants for g = 7.
 
-    Source: Lanczos, "A precision approximation of the gamma function", 1964, with the constants that are in common use
-    for g = 7.
+    Source: Lanczos, "A precision approximation of the gamma function", 1964.
     """
     series = _LANCZOS[0] + sum(c / (x - 1.0 + k) for k, c in enumerate(_LANCZOS[1:], 1))
     shifted = x + 6.5
@@ -112,7 +111,7 @@ def _gamma_by_lanczos(x: torch.Tensor) -> torch.Tensor:
 
 
 def memory_weights(order: Number, n: int) -> torch.Tensor:
-    """The weights of Y_0, …, Y_{n−1} in Y_n for equal steps: a_{n−1}, h_{n−1}, …, h_1.
+    """Return the weights of Y_0, …, Y_{n−1} in Y_n for equal steps: a_{n−1}, h_{n−1}, …, h_1.
 
     Not negative, and summing to 1: the memory is an average of all earlier layers.
     """
@@ -122,7 +121,7 @@ def memory_weights(order: Number, n: int) -> torch.Tensor:
 
 
 def memory_matrix(order: Number, n_layers: int) -> torch.Tensor:
-    """`memory_weights` of every layer as the rows of a lower triangular matrix [n_layers, n_layers].
+    """Return `memory_weights` of every layer as the rows of a lower triangular matrix [n_layers, n_layers].
 
     An order of shape [n_layers] gives each layer, that is each row, its own.
     """
@@ -165,7 +164,7 @@ def _matrix_constants(n_layers: int, device: torch.device) -> tuple[torch.Tensor
 
 
 def l1_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
-    """The weights for unequal steps, a lower triangular matrix [N, N] for N + 1 times.
+    """Return the weights for unequal steps, a lower triangular matrix [N, N] for N + 1 times.
 
     Entry (j−1, k−1) is w_jk = τ_j^order / τ_k · [(t_j − t_{k−1})^p − (t_j − t_k)^p] for k ≤ j, with w_jj = 1,
     so that Σ_k w_jk (u_k − u_{k−1}) = Γ(2−order) τ_j^order d_t^order u(t_j). For equal steps w_jk = a_{j−k}.
@@ -204,7 +203,7 @@ def memory_weights_on_grid(order: Number, t: torch.Tensor) -> torch.Tensor:
 
 
 def power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """0 at 0, whatever the exponent, and with derivatives there."""
+    """Return base^exponent, but 0 at 0 for every exponent, with derivatives there."""
     positive = base > 0
     return torch.where(positive, torch.where(positive, base, 1.0) ** exponent, 0.0)
 
@@ -212,10 +211,10 @@ def power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
 def power_difference(
     larger: torch.Tensor, smaller: torch.Tensor, difference: torch.Tensor, exponent: torch.Tensor
 ) -> torch.Tensor:
-    """larger^exponent − smaller^exponent without cancellation, for bases whose difference is known, unless one is 0.
+    """Return larger^exponent − smaller^exponent without cancellation, for bases whose difference is known.
 
-    As smaller^e · expm1(e · log1p(difference/smaller)). The kernel of both the L1 derivative (exponent 1 − order) and
-    the product-trapezoidal integral (exponent 1 + order).
+    Computed as smaller^e · expm1(e · log1p(difference/smaller)), unless one is 0. The kernel of both the L1 derivative
+    (exponent 1 − order) and the product-trapezoidal integral (exponent 1 + order).
     """
     positive = smaller > 0
     base = torch.where(positive, smaller, 1.0)

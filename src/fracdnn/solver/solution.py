@@ -112,7 +112,7 @@ class Solution:
             raise InvalidArgumentError(
                 f"t must not lie between the start or a breakpoint and the next requested time, where steps are too "
                 f"long for the tolerances, got {float(times.detach().expand_as(coarse)[coarse][0]):.6g}; solve with an "
-                f"early time in t, and pass its solution"
+                f"output soon after it in t"
             )
         with without_autocast(elapsed.device.type):
             better = self._refined(elapsed.detach()[coarse].unique()).at(elapsed[coarse])
