@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
+import polars as pl
 import pytest
 from sklearn.datasets import load_iris
 
@@ -138,3 +140,31 @@ def test_info_takes_a_learned_order_from_the_networks_where_no_training_tells_it
     TableModel(fitted, "species", {}).save(tmp_path / "m.fracdnn")
     document = json.loads(run("info", "m.fracdnn", "--json", cwd=tmp_path).stdout)
     assert document["network"]["order"] == fitted.order_ != 0.5
+
+
+def test_a_target_around_1e300(tmp_path):
+    """Squares of such values are too large for a number."""
+    a, b = np.random.default_rng(0).standard_normal((2, 120))
+    pl.DataFrame({"a": a, "b": b, "y": 1e300 * (a + b)}).write_csv(tmp_path / "t.csv")
+    command = [
+        "train",
+        "t.csv",
+        "--target",
+        "y",
+        "--out",
+        "m.fracdnn",
+        "--max-iter",
+        "30",
+        "--n-members",
+        "2",
+        "--json",
+    ]
+    done = run(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["test"]["R2"] > 0.5
+    assert 0 < told["test"]["RMSE"] < told["baseline"]["RMSE"] < 1e301
+    assert "R² 0." in told["verdict"]
+    done = run("report", "m.fracdnn", "--data", "t.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr

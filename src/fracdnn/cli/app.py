@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # boxes leave no room for the names of options in 80 columns, and take time
 )
 # Options of `train` that its short help shows.
-_USUAL = ["target", "out", "run", "task", "drop", "categorical", "test_fraction", "search", "quiet", "as_json"]
+_USUAL = ["target", "out", "run", "task", "drop", "categorical", "test_fraction", "quiet", "as_json"]
 
 Model = Annotated[Path, typer.Argument(help="A model file that `fracdnn train` wrote.")]
 Data = Annotated[
@@ -98,7 +98,7 @@ def _train(
     Examples:
       fracdnn train measurements.csv --target label --out model.fracdnn
       fracdnn train houses.parquet --target price --drop id --run houses --learn-order
-      fracdnn train measurements.csv --config settings.toml --search --jobs 2 --out model.fracdnn
+      fracdnn train measurements.csv --config settings.toml --out model.fracdnn
       torchrun --nproc-per-node 2 -m -- fracdnn train measurements.csv --target label --out model.fracdnn
     """  # noqa: D301
     check_there(data)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import typer
 
-from fracdnn.cli.messages import show_table, written
+from fracdnn.cli.messages import written
 from fracdnn.datasets import make_level_set
 from fracdnn.extras import require
 from fracdnn.nn import FractionalNetwork
@@ -60,8 +60,8 @@ def show_demo(out: Path) -> None:
     figure = level_set_figure(X_test.numpy(), y_test.numpy(), wrong, flow, history.column("loss"))
     with written(out):
         picture = save_figure(out / "level-sets.png", figure)
-    rows = ((name, f"{100 * share:.2f}", PAPER[name]) for name, share in shares.items())
-    show_table("accuracy, %", ("", "here", "paper"), rows)
+    for name, share in shares.items():
+        typer.echo(f"{name} accuracy: {100 * share:.2f} % (paper {PAPER[name]} %)")
     typer.echo(f"picture: {picture}")
 
 

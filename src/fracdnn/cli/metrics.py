@@ -1,6 +1,5 @@
 """How good predictions are, in numbers that JSON can hold, and whether the training has seen the rows."""
 
-import math
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +7,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from scipy.stats import entropy
 
 from fracdnn.estimators.reliability import Reliability
 from fracdnn.estimators.table_model import TableModel
@@ -62,7 +60,8 @@ class ClassScores:
     def baseline(self, estimator: Any) -> dict[str, Any]:
         """The scores of the most frequent class and of the class frequencies: no constant answer is better."""
         counts = self.counts.sum(1)
-        most, loss = int(counts.argmax()), float(entropy(counts))
+        shares = counts[counts > 0] / max(counts.sum(), 1)
+        most, loss = int(counts.argmax()), float(-(shares * np.log(shares)).sum())
         return {"class": estimator.classes_.tolist()[most], "accuracy": int(counts[most]) / self.rows, "log_loss": loss}
 
 
@@ -89,9 +88,9 @@ class ValueScores:
         return len(self.values)
 
     def results(self) -> dict[str, float | None]:
-        square, size = float((self.errors**2).mean()), float(np.abs(self.errors).mean())
-        variance = self._deviation**2
-        return {"R2": 1.0 - square / variance if variance else None, "RMSE": math.sqrt(square), "MAE": size}
+        rmse, size = _root_mean_square(self.errors), float(np.abs(self.errors).mean())
+        ratio = rmse / self._deviation if self._deviation else 0.0
+        return {"R2": 1.0 - ratio * ratio if self._deviation else None, "RMSE": rmse, "MAE": size}
 
     def baseline(self, estimator: Any) -> dict[str, Any]:
         """What always the mean reaches: no constant is better."""
@@ -100,11 +99,18 @@ class ValueScores:
     @property
     def _deviation(self) -> float:
         """Of the true values; 0 where nothing but rounding makes them differ."""
-        deviation, mean = float(self.values.std()), float(self.values.mean())
+        mean = float(self.values.mean())
+        deviation = _root_mean_square(self.values - mean)
         return deviation if deviation > 1e-14 * abs(mean) else 0.0
 
 
 Scores = ClassScores | ValueScores
+
+
+def _root_mean_square(values: np.ndarray) -> float:
+    """Return the root of the mean square of values whose squares may be too large for a number."""
+    largest = np.abs(values).max(initial=np.finfo(np.float64).tiny)
+    return float(largest * np.sqrt(((values / largest) ** 2).mean()))
 
 
 def scores_of(model: TableModel, parts: Iterable[tuple[Any, np.ndarray]] = ()) -> Any:

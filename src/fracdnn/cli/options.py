@@ -54,8 +54,6 @@ class Settings:
     decimal: str = parameter(
         [Words({"", ".", ","})], "The decimal sign, . or , of ambiguous columns such as 1,234.", default=""
     )
-    search: bool = parameter([BOOLEAN], "Try settings by cross-validation.", default=False)
-    jobs: int = parameter([Interval(Integral, -1)], "Processes for --search; -1 for all cores.", default=1)
     start_over: bool = parameter(
         [BOOLEAN], "Discard the checkpoint of an earlier training; see --resume.", default=False
     )
@@ -159,8 +157,6 @@ def settings_of(given: dict[str, Any]) -> Settings:
         raise typer.BadParameter(f"must be no column of --drop, got {both[0]!r}; leave one out", param_hint="--keep")
     if settings.start_over and settings.parameters.get("resume"):
         raise typer.BadParameter("must go without --resume, got both; leave one out", param_hint="--start-over")
-    if settings.jobs == 0:
-        raise typer.BadParameter("must be a number of processes or -1, got 0", param_hint="--jobs")
     check_encoding(settings.encoding)
     # Of both estimators: the task is not known yet.
     checked: list[Any] = [settings]

@@ -18,7 +18,6 @@ from fracdnn.cli.options import Settings
 from fracdnn.cli.places import METRICS, Places
 from fracdnn.cli.ranks import process_group
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
-from fracdnn.cli.settings_search import Trial, search
 from fracdnn.cli.termination import exit_code
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
 from fracdnn.estimators.recipe import resolve_recipe
@@ -97,7 +96,7 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
                 paths = {"model": str(places.models[-1])} | ({"run": str(places.run)} if places.run else {})
                 tell_results(model.details["summary"], paths, as_json)
             return
-        model, held_out, search_cut_short = _learn(source, settings, places)
+        model, held_out = _learn(source, settings, places)
         paths = {}
         if processes.is_first():
             model.details.update(training=record, source=source)
@@ -123,19 +122,16 @@ def train(source: str, settings: Settings, places: Places, *, as_json: bool) -> 
             kept = f"; {paths['kept']} is unchanged" if "kept" in paths else ""
             best = f"the best model so far (iteration {estimator.n_iter_}{members}) is {paths.get('model', '')}{kept}"
             say(f"training was interrupted; {best}; {_then(estimator)}")
-        if status == "interrupted" or search_cut_short:
             raise typer.Exit(exit_code())
 
 
-def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel, "pl.DataFrame", bool]:
-    """A model, with what it reached in its details, the rows held out, and whether Ctrl-C ended the search."""
+def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel, "pl.DataFrame"]:
+    """Return a trained model, with its scores in its details, and the rows held out."""
     checkpoint, resumes = settings.parameters.get("checkpoint_path"), bool(settings.parameters.get("resume"))
     if processes.is_first():
         runs.check_checkpoint(checkpoint, resume=resumes, start_over=settings.start_over)
-    if processes.count() > 1 and settings.search:
-        fail("--search must run in one process, got several; search first, then pass the settings that it found")
     table = _whole_table(source, settings)
-    target, run, trials, search_cut_short = table.target, places.run, None, False
+    target, run = table.target, places.run
     n_learned = table.n_rows("training")
     if table.n_without_target:
         say(f"{count(table.n_without_target, 'row')} left out: the target is missing")
@@ -147,10 +143,6 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     remarks = [*on_table(table, n_learned, settings.test_fraction), *(f"warning: {each}" for each in suspicions)]
     columns = _say_columns(table, remarks, settings)
     estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
-    if settings.search:
-        fixed = list(settings.parameters)
-        trials, search_cut_short = search(estimator, *table.rows["training"], fixed=fixed, jobs=settings.jobs)
-        estimator.set_params(**trials[0].setting)
     with metrics_to(run and run / METRICS):
         _fit(estimator, lambda: table.fit(estimator), n_learned, table.encoding)
     dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
@@ -166,8 +158,8 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     details["rows_learned"] = rows_learned
     found, tested = (table.scores(model, role) for role in ("training", "test"))
     if found is not None:
-        details |= {"summary": _summary(model, table, found, tested, trials), "versions": versions()}
-    return model, table.held_out, search_cut_short
+        details |= {"summary": _summary(model, table, found, tested), "versions": versions()}
+    return model, table.held_out
 
 
 def _suspicions(table: _Table, rows_learned: str) -> list[str]:
@@ -207,9 +199,7 @@ def _whole_table(source: str, settings: Settings) -> _Table:
     )
 
 
-def _summary(
-    model: TableModel, table: _Table, found: Scores, tested: Scores | None, trials: list[Trial] | None
-) -> dict[str, Any]:
+def _summary(model: TableModel, table: _Table, found: Scores, tested: Scores | None) -> dict[str, Any]:
     """What is told of a model: its scores on the rows learned from and tested, and what they compare with."""
     estimator = model.estimator
     return {
@@ -223,7 +213,6 @@ def _summary(
         "order_learned": bool(estimator.learn_order),
         "iterations": estimator.n_iter_,
         "status": estimator.history_.status,
-        **({} if trials is None else {"search": [trial.to_dict() for trial in trials]}),
     }
 
 

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.inspection import permutation_importance
-from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from fracdnn.report.subject import SHOWN, Subject
+from fracdnn.report.subject import SHOWN, Subject, r2
 
 REPEATS = 5
 # Predictions that a report waits for at most, and samples below which an importance says little.
@@ -68,7 +67,7 @@ def measured(subject: Subject) -> Importances:
         outputs = subject.outputs(X[rows[:, column_of], features])
         if subject.classifies:
             return float(np.log(outputs[np.arange(len(y)), y].clip(min=np.finfo(np.float64).eps)).mean())
-        return float(r2_score(y, outputs))
+        return r2(y, outputs)
 
     rows = np.repeat(np.arange(len(X))[:, None], n_columns, axis=1)
     found = permutation_importance(subject.estimator, rows, y, scoring=score, n_repeats=REPEATS, random_state=0)
@@ -99,7 +98,7 @@ def _explained(subject: Subject, y: np.ndarray, answers: np.ndarray) -> float:
     if subject.classifies:
         constant = 1.0 - np.unique(y, return_counts=True)[1].max() / len(y)
         return 1.0 - float((answers != y).mean()) / constant if constant else 0.0
-    return float(r2_score(y, answers, multioutput="variance_weighted"))
+    return r2(y, answers, multioutput="variance_weighted")
 
 
 class Dependence(NamedTuple):

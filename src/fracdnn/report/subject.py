@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
@@ -164,6 +164,12 @@ def subject_of(estimator: Any, X: Any, y: Any, ids: Sequence[object] | None = No
         raise InvalidArgumentError(f"y must have {n} columns as in fit, got shape {y.shape}; pass all outputs")
     y = y.reshape(-1) if classifies else y.astype(np.float64).reshape(-1, n)
     return Subject(nameless, X, y, features, columns, None if ids is None else list(map(str, ids)))
+
+
+def r2(y: np.ndarray, predicted: np.ndarray, **options: Any) -> float:
+    """Return R² of values whose squares may be too large for a number."""
+    scale = np.abs(y).max() or 1.0
+    return float(r2_score(y / scale, predicted / scale, **options))
 
 
 def areas_under_roc(subject: Subject) -> dict[int, float]:

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.stats import binomtest, entropy, median_abs_deviation
-from sklearn.metrics import log_loss, r2_score
+from sklearn.metrics import log_loss
 
 from fracdnn.estimators.reliability import BINS
 from fracdnn.report.importance import Importances, dominant
 from fracdnn.report.network_facts import ENDS
-from fracdnn.report.subject import Subject, areas_under_roc
+from fracdnn.report.subject import Subject, areas_under_roc, r2
 from fracdnn.report.texts import number, share
 from fracdnn.tables.words import count
 
@@ -41,7 +41,7 @@ def verdict(subject: Subject) -> str:
         better = (subject.predicted == subject.y).sum() > np.bincount(subject.codes).max()
         clearly = chance(subject) < CHANCE
     else:
-        better = r2_score(subject.y, subject.predicted) > 0
+        better = r2(subject.y, subject.predicted) > 0
         clearly = interval(subject)[0] > 0
     return NO_BETTER if not better else BETTER if clearly else UNCLEAR
 
@@ -59,8 +59,8 @@ def headline(subject: Subject) -> str:
         same = f"which are all of class {name}"
         constant = f"always answering {name}, the most frequent class, reaches {number(counts.max() / subject.n)}"
     else:
-        r2 = f" (R² {number(r2_score(subject.y, subject.predicted))})" if subject.varies else ""
-        score, same = f"RMSE {number(_rmse(subject.residuals))} on {rows}{r2}", "whose values are all the same"
+        explained = f" (R² {number(r2(subject.y, subject.predicted))})" if subject.varies else ""
+        score, same = f"RMSE {number(_rmse(subject.residuals))} on {rows}{explained}", "whose values are all the same"
         constant = f"always answering their mean gives {number(_rmse(subject.y - subject.y.mean(0)))}"
     return f"{verdict(subject)}: {score}{f'; {constant}' if subject.varies else f', {same}'}."
 
@@ -102,7 +102,7 @@ def tiles(subject: Subject) -> list[Tile]:
         if subject.varies:
             beside = "95% interval: {} to {}".format(*map(number, interval(subject)))
         scores = [
-            ("R²", number(r2_score(subject.y, subject.predicted)) if n > 1 else "undefined", beside),
+            ("R²", number(r2(subject.y, subject.predicted)) if n > 1 else "undefined", beside),
             ("RMSE", number(_rmse(sizes)), f"baseline (mean): {number(_rmse(subject.y - subject.y.mean(0)))}"),
             ("Median error", number(float(np.median(sizes))), "half of the errors are smaller"),
             ("Mean error", number(float(sizes.mean())), "MAE"),
@@ -127,7 +127,8 @@ def chance(subject: Subject) -> float:
 
 
 def _rmse(errors: np.ndarray) -> float:
-    return float(np.sqrt((errors**2).mean()))
+    largest = np.abs(errors).max() or 1.0  # Squares of large numbers overflow.
+    return float(largest * np.sqrt(((errors / largest) ** 2).mean()))
 
 
 def r2_interval(y: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
@@ -136,12 +137,13 @@ def r2_interval(y: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
     R² = 1 − A/B of means A of squared errors and B of squared deviations has the influence (A/B · d² − e²) / B of a
     sample with error e and deviation d.
     """
-    errors, deviations = (y - predicted) ** 2, (y - y.mean(0)) ** 2
+    scale = np.abs(y).max() or 1.0  # Squares of large numbers overflow.
+    errors, deviations = ((y - predicted) / scale) ** 2, ((y - y.mean(0)) / scale) ** 2
     ratio = errors.mean(0) / deviations.mean(0)
     influence = ((ratio * deviations - errors) / deviations.mean(0)).mean(1)
     half = 1.959963984540054 * float(np.sqrt((influence**2).mean() / len(y)))
-    r2 = float(1 - ratio.mean())
-    return r2 - half, min(r2 + half, 1.0)
+    middle = float(1 - ratio.mean())
+    return middle - half, min(middle + half, 1.0)
 
 
 def interval(subject: Subject) -> tuple[float, float]:
@@ -229,6 +231,7 @@ def class_table(subject: Subject) -> list[list[str]]:
 
 def deviations(residuals: np.ndarray) -> np.ndarray:
     """Return how many robust deviations residuals [n, n_outputs] lie from the median of their output."""
+    residuals = residuals / (np.abs(residuals).max() or 1.0)  # Squares of large numbers overflow.
     scale = median_abs_deviation(residuals, axis=0, scale="normal")
     scale = np.where(scale > 0, scale, residuals.std(axis=0))
     return np.abs(residuals - np.median(residuals, axis=0)) / np.where(scale > 0, scale, np.inf)
@@ -241,7 +244,7 @@ def outliers(subject: Subject) -> np.ndarray:
 
 def outlier_weight(subject: Subject) -> float:
     """Return the share of outliers in the squared error."""
-    squares = subject.residuals**2
+    squares = (subject.residuals / (np.abs(subject.residuals).max() or 1.0)) ** 2
     return float(squares[outliers(subject)].sum() / (squares.sum() or 1.0))
 
 

@@ -16,13 +16,13 @@ from fracdnn.training.records import Record
 # Characters of the bar, and of the time left below 100 hours.
 _BAR, _TIME_LEFT = 8, 8
 # Lines of a training at most, and seconds after which a further line comes.
-MOST_LINES, BETWEEN_LINES = 20, 30.0
+MOST_LINES, BETWEEN_LINES = 15, 30.0
 # Shows an iteration, by its number.
 Bar = Callable[[int, Record], object]
 
 
 class Log:
-    """Shows iterations as some twenty lines or by the `bar`, and writes a line of JSON for each to the file `metrics`.
+    """Shows iterations as some fifteen lines or by the `bar`, and writes a line of JSON for each to the file `metrics`.
 
     A line also comes every half minute, even within an iteration.
     """
