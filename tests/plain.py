@@ -1,11 +1,11 @@
-"""One network on features that are only scaled, trained on all samples: for tests of something else than the recipe."""
+"""One network trained on all samples: for tests of something else than the recipe."""
 
 from fracdnn.tables.column import Numbers
 from fracdnn.tables.encoder import Encoder
 
-PLAIN = {"n_members": 1, "early_stopping": False, "n_bins": 0, "clip": None}
+PLAIN = {"n_members": 1, "early_stopping": False}
 # The same on the command line.
-PLAIN_OPTIONS = ["--n-members", "1", "--no-early-stopping", "--n-bins", "0", "--clip", "none"]
+PLAIN_OPTIONS = ["--n-members", "1", "--no-early-stopping"]
 
 
 def plain_encoding(*means):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -210,6 +211,29 @@ MODELS = {
     ),
     "linear": Model(_sklearn(LogisticRegression, scaled=True), _sklearn(Ridge, scaled=True)),
 }
+
+
+def _changed(module: str, **constants: Any) -> Model:
+    """Return our model with other constants of its recipe, in `fracdnn.estimators.<module>`."""
+
+    def changed(builder: Builder) -> Builder:
+        def build(*told: Any, **settings: Any) -> Any:
+            model = builder(*told, **settings)
+            fit = model.fit
+
+            def fit_changed(*samples: Any) -> Any:
+                with patch.multiple(f"fracdnn.estimators.{module}", **constants):
+                    return fit(*samples)
+
+            model.fit = fit_changed
+            return model
+
+        return build
+
+    ours = _fractional()
+    return replace(ours, classes=changed(ours.classes), numbers=changed(ours.numbers))
+
+
 # At equal bagging: what our default does with its eight networks, done with others. A forest is bagged by itself.
 EIGHTFOLD = {f"{name}, eightfold": _eightfold(MODELS[name]) for name in ("MLP", "LightGBM", "CatBoost")} | {
     "RealMLP-TD, eightfold": _of_pytabkit("RealMLP_TD", n_cv=8),
@@ -228,9 +252,9 @@ LOG_LOSS_ALONE = ("RealMLP-TD, for log-loss",)
 # The recipe of the defaults with one part of it taken away or changed, for the development half.
 RECIPE = {
     "one network": _fractional(n_members=1),
-    "no calibration": _fractional(calibrate=False),
-    "no bins": _fractional(n_bins=0),
-    "no clip": _fractional(clip=None),
+    "no calibration": _changed("fitting", temperature_of=lambda held_out: None),
+    "no bins": _changed("recipe", BINS=0),
+    "no clip": _changed("fitting", CLIP=None),
     "less decay": _fractional(alpha=3e-5),
     "more decay": _fractional(alpha=3e-3),
     "GELU": _fractional(activation="gelu"),
@@ -239,5 +263,5 @@ RECIPE = {
     "six layers": _fractional(n_layers=6),
     "width 128": _fractional(width=128),
     "60 epochs": _fractional(max_iter=60),
-    "patience 15": _fractional(n_iter_no_change=15),
+    "patience 15": _changed("fitting", PATIENCE=15),
 }

@@ -46,7 +46,7 @@ test, held_out = (
 @cache
 def trained(solver, order, step_size, seed):
     return FractionalRegressor(
-        solver=solver.replace("-", "").lower(),
+        optimizer=solver.replace("-", "").lower(),
         order=order,
         step_size=step_size,
         n_layers=n_layers,
@@ -58,8 +58,6 @@ def trained(solver, order, step_size, seed):
         batch_size=100,
         n_members=1,
         early_stopping=False,
-        n_bins=0,
-        clip=None,
         dtype="float64",
         random_state=seed,
     ).fit(*make_peaks(300, random_state=seed))

@@ -14,7 +14,7 @@ from fracdnn.exceptions import FileContentError
 from fracdnn.extras import require
 from fracdnn.files import write_whole
 
-FORMAT = 4
+FORMAT = 5
 _PLACE = "tensor at"
 # The checksum in the header, and zeros that stand for it while it is computed. No text of a document reads like this:
 # quotes are escaped there.

@@ -6,6 +6,8 @@ The standard library is enough to import them, so that the command knows its opt
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from functools import wraps
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
@@ -68,6 +70,38 @@ def parameter(allowed: Sequence[Any], meaning: str, *, default: Any) -> Any:
     return field(default=default, metadata={"allowed": list(allowed), "meaning": meaning})
 
 
+# Names that other libraries have for parameters.
+_OTHER_NAMES = {
+    "epochs": "max_iter",
+    "max_epochs": "max_iter",
+    "n_epochs": "max_iter",
+    "lr": "learning_rate_init",
+    "learning_rate": "learning_rate_init",
+    "solver": "optimizer",
+    "weight_decay": "alpha",
+    "seed": "random_state",
+    "n_estimators": "n_members",
+    "hidden_size": "width",
+}
+
+
+def _with_usual_errors(constructor: Any) -> Any:
+    """Wrap a constructor so that a wrong argument raises a TypeError that names the class and suggests a parameter."""
+
+    @wraps(constructor)
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        name, known = type(self).__name__, [each.name for each in fields(self)]
+        if args:
+            raise TypeError(f"{name}() takes keyword arguments only, got the positional {args[0]!r:.40}; name it")
+        for wrong in (each for each in given if each not in known):
+            near = [_OTHER_NAMES[wrong]] if wrong in _OTHER_NAMES else get_close_matches(wrong, known, 1)
+            remedy = f"; did you mean {near[0]!r}?" if near else f"; its parameters are {', '.join(known)}"
+            raise TypeError(f"{name}() got an unexpected keyword argument {wrong!r}{remedy}")
+        constructor(self, **given)
+
+    return checked
+
+
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(parameter,))
 def with_parameters(kind: type[Estimator]) -> type[Estimator]:
     """Give the class a constructor that stores the parameters declared in its body and in those of its bases.
@@ -80,6 +114,7 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
         if each.metadata:
             allowed[each.name], meanings[each.name] = each.metadata["allowed"], each.metadata["meaning"]
     kind._parameter_rules, kind._parameter_meanings = allowed, meanings  # type: ignore[attr-defined]
+    kind.__init__ = _with_usual_errors(kind.__init__)  # type: ignore[misc]
     return kind
 
 
@@ -110,7 +145,6 @@ class SharedParameters:
         "Nonlinearity of the input projection and the layers.",
         default="silu",
     )
-    bias: bool = parameter([BOOLEAN], "Whether layers have a bias.", default=True)
     learn_order: bool = parameter([BOOLEAN], "Learn the order too, from `order` on.", default=False)
     n_members: int | str = parameter(
         [COUNT, AUTO],
@@ -118,17 +152,8 @@ class SharedParameters:
         '"auto" is 8 below 5,000 rows, 5 below 20,000, 2 below 100,000, then 1.',
         default="auto",
     )
-    clip: float | None = parameter(
-        [None, POSITIVE], "Scaled features are soft-clipped to plus or minus this; None does not clip.", default=3.0
-    )
-    n_bins: int | str = parameter(
-        [Interval(Integral, 0), AUTO],
-        "Quantile-bin features that are added for each number; "
-        '"auto" is 8, or 0 for more than 128 features and for `width=None`.',
-        default="auto",
-    )
     alpha: float = parameter([NOT_NEGATIVE], "Decay of all matrices.", default=3e-4)
-    solver: str = parameter(
+    optimizer: str = parameter(
         [Words({"lbfgs", "bfgs", "adam"})], 'Mini-batches with "adam", else all samples at once.', default="adam"
     )
     max_iter: int | str = parameter(
@@ -142,7 +167,6 @@ class SharedParameters:
         "Seconds after which the epoch or iteration under way is the last, with a warning; anew when resumed.",
         default=None,
     )
-    tol: float = parameter([NOT_NEGATIVE], 'Norm of the gradient at which "lbfgs" and "bfgs" end.', default=1e-5)
     learning_rate_init: float = parameter(
         [POSITIVE], 'Step of "adam" at first; it falls linearly to 0 at the end of `max_iter` epochs.', default=1e-2
     )
@@ -154,30 +178,17 @@ class SharedParameters:
     )
     early_stopping: bool | str = parameter(
         [BOOLEAN, AUTO],
-        "Stop when the loss of held-out samples no longer improves, and keep the best network; each of several "
-        'members holds out a part of its own. "auto" does so from 10 rows on.',
+        "Stop when the loss of held-out samples has not improved for 30 epochs, and keep the best network; each of "
+        'several members holds out a part of its own, a single one a tenth. "auto" does so from 10 rows on.',
         default="auto",
     )
-    validation_fraction: float = parameter(
-        [SHARE], "Share of the samples that `early_stopping` holds out where there is one member.", default=0.1
-    )
-    calibrate: bool = parameter(
-        [BOOLEAN], "Scale a classifier's logits to suit the samples that `early_stopping` held out.", default=True
-    )
-    n_iter_no_change: int = parameter(
-        [COUNT], "Epochs or iterations without improvement before `early_stopping` stops.", default=30
-    )
     checkpoint_path: str | os.PathLike | None = parameter(
-        [None, str, os.PathLike], "File that the state of the training is written to.", default=None
+        [None, str, os.PathLike], "File that the state of the training is written to, some twenty times.", default=None
     )
-    checkpoint_every: int = parameter([COUNT], "Epochs or iterations from a checkpoint to the next.", default=50)
     resume: bool = parameter(
         [BOOLEAN], "Go on from `checkpoint_path` if it exists, bit-identical to an uninterrupted fit.", default=False
     )
     verbose: bool = parameter([BOOLEAN, Interval(Integral, 0)], "Show a bar on standard error.", default=False)
-    warm_start: bool = parameter(
-        [BOOLEAN], "Let `fit` go on from the networks of the fit before; a larger `n_members` adds more.", default=False
-    )
     random_state: "int | numpy.random.mtrand.RandomState | None" = parameter(
         [SEED], "Seed of the first weights, of shuffling and of what is held out.", default=None
     )
@@ -191,11 +202,6 @@ class SharedParameters:
 
 @with_parameters
 class ClassifierParameters(SharedParameters):
-    label_smoothing: float = parameter(
-        [Interval(Real, 0, 1, closed="[")],
-        "Share of a label that training gives to all classes alike; `predict_proba` undoes it.",
-        default=0.05,
-    )
     class_weight: dict | str | None = parameter(
         [None, dict, Words({"balanced"})],
         'Weights by class (1 where one is missing); "balanced" divides by how frequent a class is.',

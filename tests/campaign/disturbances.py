@@ -26,8 +26,8 @@ from tests.campaign.kills import same
 WAYS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGSTOP, SIGCONT", "SIGSTOP, SIGKILL", "full disk")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
 TORCHRUN += ["--monitor-interval", "0.1", "-m", "--", "fracdnn"]
-OPTIONS = ["train", "table.csv", "--target", "y", "--resume", "--checkpoint-every", "3", "--max-iter", "150"]
-OPTIONS += ["--solver", "lbfgs", "--tol", "0", "--width", "6", "--activation", "tanh"]
+OPTIONS = ["train", "table.csv", "--target", "y", "--resume", "--max-iter", "150"]
+OPTIONS += ["--optimizer", "lbfgs", "--width", "6", "--activation", "tanh"]
 ENDS = {"SIGKILL": -signal.SIGKILL, "SIGTERM": 143, "SIGINT": 130, "SIGSTOP, SIGKILL": -signal.SIGKILL, "full disk": 1}
 
 
@@ -164,7 +164,7 @@ def main(count: int, place: Path, seed: int) -> None:
     X, y = make_level_set(200, random_state=0)
     # By hand: Polars must not have worked before a fork.
     rows = [f"{a},{b},{label}" for (a, b), label in zip(X, y, strict=True)]
-    fracdnn.FractionalClassifier(max_iter=1, width=6, activation="tanh", solver="lbfgs").fit(X, y)  # imports all
+    fracdnn.FractionalClassifier(max_iter=1, width=6, activation="tanh", optimizer="lbfgs").fit(X, y)  # imports all
     seconds = {}
     for by_torchrun in (False, True):
         folder = place / f"whole-{by_torchrun}"

@@ -35,8 +35,8 @@ def train_by_command(folder, name):
         "--out",
         str(folder / f"{name}.fracdnn"),
     ]
-    sys.argv += ["--quiet", "--resume", "--checkpoint-every", "3", "--max-iter", "150", "--solver", "lbfgs"]
-    sys.argv += ["--tol", "0", "--width", "6", "--activation", "tanh"]
+    sys.argv += ["--quiet", "--resume", "--max-iter", "150", "--optimizer", "lbfgs"]
+    sys.argv += ["--width", "6", "--activation", "tanh"]
     try:
         command()
     except SystemExit as done:
@@ -111,7 +111,7 @@ def main(which, folder, seed):
         # By hand: Polars must not have worked before a fork.
         rows = [f"{a},{b},{label}" for (a, b), label in zip(X, y, strict=True)]
         (folder / "table.csv").write_text("a,b,y\n" + "\n".join(rows), encoding="utf-8")
-        fracdnn.FractionalClassifier(max_iter=1, width=6, activation="tanh", solver="lbfgs").fit(X, y)  # imports all
+        fracdnn.FractionalClassifier(max_iter=1, width=6, activation="tanh", optimizer="lbfgs").fit(X, y)  # imports all
     start = time.monotonic()
     code = os.waitstatus_to_exitcode(os.waitpid(started(which, folder, "whole"), 0)[1])
     seconds = time.monotonic() - start

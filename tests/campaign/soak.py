@@ -33,22 +33,21 @@ ALLOWED_AN_HOUR = {"rss_mb": 20.0, "tensors": 10.0, "objects": 2000.0, "files": 
 
 
 def estimators(draw, folder):
-    """Classifier or regressor by any solver, saved and loaded: the same predictions."""
+    """Classifier or regressor by any optimizer, saved and loaded: the same predictions."""
     rng = np.random.default_rng(draw.randrange(2**32))
     X = rng.normal(size=(draw.randint(20, 200), draw.randint(1, 8)))
-    solver = draw.choice(["bfgs", "lbfgs", "adam"])
+    optimizer = draw.choice(["bfgs", "lbfgs", "adam"])
     options = {
-        "n_layers": draw.randint(1, 6 if solver == "bfgs" else 40),  # its matrix has the square of the parameters
+        "n_layers": draw.randint(1, 6 if optimizer == "bfgs" else 40),  # its matrix has the square of the parameters
         "width": draw.choice([None, 4, 9, 17]),
         "order": draw.uniform(0.05, 1.0),
         "learn_order": draw.random() < 0.3,
         "activation": draw.choice(["tanh", "gelu", "relu"]),
         "dtype": draw.choice(["float32", "float64"]),
-        "solver": solver,
+        "optimizer": optimizer,
         "max_iter": draw.randint(1, 6),
         "random_state": draw.randrange(2**31),
         "checkpoint_path": draw.choice([None, folder / "run.ckpt"]),
-        "checkpoint_every": 2,
     }
     if draw.random() < 0.5:
         model = fracdnn.FractionalClassifier(**options).fit(X, rng.permutation(np.arange(len(X)) % draw.randint(2, 5)))

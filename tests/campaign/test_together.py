@@ -214,7 +214,7 @@ def test_two_trainings_write_one_run(tmp_path):
     rows = "\n".join(f"{a},{b},{label}" for (a, b), label in zip(X, y, strict=True))
     (tmp_path / "t.csv").write_text(f"a,b,y\n{rows}", encoding="utf-8")
     command = [sys.executable, "-m", "fracdnn", "train", str(tmp_path / "t.csv"), "--target", "y", "--quiet"]
-    command += ["--max-iter", "5", "--width", "4", "--checkpoint-every", "1", "--run"]
+    command += ["--max-iter", "5", "--width", "4", "--run"]
     processes = [begun(*command, str(tmp_path / "run")) for _ in range(2)]
     complaints = [process.communicate()[1] for process in processes]
     codes = sorted(process.returncode for process in processes)

@@ -1,6 +1,6 @@
 """Ctrl-C at a moment of a command's own work.
 
-A moment is a number, the tick of a progress bar or the line in its place at which the signal comes, or the name of a
+A moment is a number, the iteration or the tick of a progress bar at which the signal comes, or the name of a
 file that is written and about to be put in its place. The signal is a real one and the process is a real one; only the
 moment is no matter of time.
 """
@@ -37,5 +37,5 @@ def interrupt_at(moment):
         return into_place
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-    Progress.update, Log._tell = counted(Progress.update), counted(Log._tell)
+    Progress.update, Log.add = counted(Progress.update), counted(Log.add)
     Path.replace = watched(Path.replace)

@@ -16,8 +16,21 @@ from tests.campaign.kills import same
 HOSTS = {"fracdnn-a": "10.213.77.1", "fracdnn-b": "10.213.77.2"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
 TORCHRUN += ["--max-restarts", "5", "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.213.77.1:29511"]
-TRAIN = ["-m", "--", "fracdnn", "train", "t.csv", "--target", "y", "--resume", "--timeout", "60", "--solver", "lbfgs"]
-TRAIN += ["--tol", "0", "--max-iter", "400", "--checkpoint-every", "20", "--n-members", "1"]
+TRAIN = [
+    "-m",
+    "--",
+    "fracdnn",
+    "train",
+    "t.csv",
+    "--target",
+    "y",
+    "--resume",
+    "--timeout",
+    "60",
+    "--optimizer",
+    "lbfgs",
+]
+TRAIN += ["--max-iter", "400", "--n-members", "1"]
 
 
 def ip(*arguments, check=True):

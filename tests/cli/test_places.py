@@ -18,7 +18,7 @@ from tests.cli.commands import run, run_ranks
 from tests.cli.test_termination import started, wait_for
 
 QUICK = ["--target", "y", "--n-members", "1", "--max-iter", "20"]
-LONG = ["--max-iter", "100000", "--no-early-stopping", "--n-iter-no-change", "100000", "--checkpoint-every", "5"]
+LONG = ["--max-iter", "100000", "--no-early-stopping"]
 
 
 def write_table(folder, name="t.csv", seed=0):
@@ -166,7 +166,7 @@ def test_a_full_disk_at_the_end_of_a_training_loses_nothing(where, lost, tmp_pat
     kind, a = rng.integers(0, 2, 60), rng.standard_normal(60)
     texts = [letter * 700_000 for letter in "ab"]
     pl.DataFrame({"kind": [texts[k] for k in kind], "a": a, "y": a + kind}).write_parquet(tmp_path / "t.parquet")
-    command = ["train", "t.parquet", *QUICK, "--n-bins", "0", *where, "--checkpoint-every", "3"]
+    command = ["train", "t.parquet", *QUICK, *where, "--max-time", "1e6"]
     done = run(*command, cwd=tmp_path, file_size=600_000)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"fracdnn: cannot write to {lost}: File too large")
@@ -175,7 +175,7 @@ def test_a_full_disk_at_the_end_of_a_training_loses_nothing(where, lost, tmp_pat
     left = {path.name for path in (tmp_path / "full").iterdir()} - {"metrics.jsonl"}
     assert left == {"model.ckpt", "model.ckpt.previous"}
     done = run(*command, "--resume", "--json", cwd=tmp_path)
-    assert "--resume continues after iteration 18: full/model.ckpt" in done.stderr
+    assert "--resume continues after iteration 20: full/model.ckpt" in done.stderr
     assert json.loads(done.stdout)["iterations"] == 20
     resumed = run("predict", "full/model.fracdnn", "t.parquet", cwd=tmp_path).stdout
     assert run(*command[: -len(where) - 2], "--out", "whole.fracdnn", cwd=tmp_path).returncode == 0
@@ -232,7 +232,7 @@ def test_a_report_of_a_model_and_the_rows_of_another_training_is_refused(place):
     assert run("report", "half", "--out", "half.html", cwd=place).returncode == 0
 
 
-@pytest.mark.parametrize("where", [["--run", "new"], ["--out", "new/model.fracdnn", "--checkpoint-every", "2"]])
+@pytest.mark.parametrize("where", [["--run", "new"], ["--out", "new/model.fracdnn", "--max-time", "1e6"]])
 def test_a_checkpoint_is_gone_on_from_or_discarded_on_purpose(where, place):
     command = ["train", "t.csv", *QUICK, *where]
     assert run(*command, cwd=place, moment="9").returncode == 130

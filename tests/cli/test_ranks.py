@@ -76,7 +76,7 @@ def trained_by_torchrun(place, out, iterations, kills, chosen):
     """Train, with a worker killed so often, each time when a new checkpoint is there and a random time later."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     options = ["--target", "y", "--out", out, "--max-iter", str(iterations), "--width", "8", "--batch-size", "1000"]
-    options += ["--checkpoint-every", "5", "--resume", "--quiet", *PLAIN_OPTIONS]
+    options += ["--resume", "--max-time", "1e6", "--quiet", *PLAIN_OPTIONS]
     command = [*TORCHRUN, "train", "classes.csv", *options]
     with subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as job:
         checkpoint, killed = out.with_suffix(".ckpt"), 0
@@ -126,7 +126,7 @@ def test_two_processes_train_one_model_of_the_same_quality(place, tmp_path):
 
 
 def test_methods_other_than_adam_run_in_one_process(place, tmp_path):
-    options = ["--target", "y", "--out", tmp_path / "m.fracdnn", "--solver", "lbfgs", *SMALL]
+    options = ["--target", "y", "--out", tmp_path / "m.fracdnn", "--optimizer", "lbfgs", *SMALL]
     ranks = run_ranks(2, "train", "classes.csv", *options, cwd=place)
     assert codes(ranks) == [1, 1]
     assert "training must be AdamTraining on several processes, got FullBatchTraining" in ranks[0].stderr

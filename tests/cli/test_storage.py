@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.commands import run, run_ranks
 
-QUICK = ["train", "t.csv", "--target", "y", "--n-members", "1", "--max-iter", "12", "--checkpoint-every", "2"]
+QUICK = ["train", "t.csv", "--target", "y", "--n-members", "1", "--max-iter", "12"]
 
 
 def write_table(folder):

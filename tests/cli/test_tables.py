@@ -278,7 +278,7 @@ def test_settings_from_a_file(tmp_path):
     write(iris(), tmp_path / "iris.csv")
     (tmp_path / "s.toml").write_text(
         'target = "species"\nn-layers = 5\norder = 0.9\ndrop = ["soil"]\nmax_iter = 3\nwidth = "none"\n'
-        "bias = false\nstart_over = true\n",
+        "learn_order = true\nstart_over = true\n",
         encoding="utf-8",
     )
     done = run("train", "iris.csv", "--config", "s.toml", "--order", "0.7", "--out", "m", "-q", cwd=tmp_path)
@@ -287,7 +287,7 @@ def test_settings_from_a_file(tmp_path):
     assert document["network"]["n_layers"] == 5
     assert document["network"]["order"] == 0.7  # the command line stands above the file
     assert document["network"]["width"] is None
-    assert fracdnn.load(tmp_path / "m").estimator.bias is False
+    assert fracdnn.load(tmp_path / "m").estimator.learn_order is True
     assert [c["name"] for c in document["columns"]] == [c for c in iris().columns if "al " in c]
     for text, words in (("ordr = 0.5", "the key 'ordr' (did you mean 'order'?)"), ("order = ", "must be a TOML file")):
         (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
@@ -299,13 +299,13 @@ def test_settings_from_a_file(tmp_path):
 
 def test_words_among_numbers(tmp_path):
     write(iris(), tmp_path / "iris.csv")
-    words = ["--max-iter", "3", "--batch-size", "auto", "--n-members", "auto", "--n-bins", "AUTO", "--clip", "none"]
+    words = ["--max-iter", "3", "--batch-size", "auto", "--n-members", "auto", "--width", "NONE"]
     command = ["train", "iris.csv", "--target", "species", "--out", "m.fracdnn", "--quiet", *words]
-    done = run(*command, "--max-time", "none", "--validation-fraction", "0.2", cwd=tmp_path)
+    done = run(*command, "--max-time", "none", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     estimator = fracdnn.load(tmp_path / "m.fracdnn").estimator
-    given = [getattr(estimator, name) for name in ("batch_size", "n_members", "n_bins", "clip", "max_time", "max_iter")]
-    assert given == ["auto", "auto", "auto", None, None, 3]
+    given = [getattr(estimator, name) for name in ("batch_size", "n_members", "width", "max_time", "max_iter")]
+    assert given == ["auto", "auto", None, None, 3]
     assert estimator.early_stopping == "auto"
 
 
@@ -338,11 +338,10 @@ def test_values_beyond_the_limit_are_told(tmp_path):
 
 def test_options_are_those_of_the_estimator(tmp_path):
     text = run("train", "--help-all", cwd=tmp_path).stdout
-    names = set(fracdnn.FractionalClassifier().get_params()) - {"verbose", "warm_start"}
+    names = set(fracdnn.FractionalClassifier().get_params()) - {"verbose"}
     assert all(f"--{name.replace('_', '-')}" in text for name in names)
-    assert "--warm-start" not in text
     meanings = fracdnn.FractionalClassifier._parameter_meanings
-    assert set(meanings) == names | {"verbose", "warm_start"}
+    assert set(meanings) == names | {"verbose"}
     meanings = {name: meanings[name] for name in names}
     words = " ".join(text.replace("│", " ").split())
     assert all(" ".join(meaning.replace("`", "").split()[:4]) in words for meaning in meanings.values())
@@ -836,10 +835,10 @@ BAD_OPTIONS = [
         "max_iter must be a whole number at least 1 or 'auto', got 'many'; the default is 'auto'",
     ),
     (["--target", "species", "--width", "auto"], 2, "width must be None or a whole number at least 1, got 'auto'"),
-    (["--target", "species", "--clip", "auto"], 2, "clip must be None or a number above 0, got 'auto'"),
+    (["--target", "species", "--max-time", "auto"], 2, "max_time must be None or a number above 0, got 'auto'"),
     (["--target", "species", "--n-members", "0"], 2, "n_members"),
     (["--target", "none"], 1, "must have the target column 'none'"),
-    (["--target", "sepal length", "--label-smoothing", "0.05"], 1, "label_smoothing applies to a classification only"),
+    (["--target", "sepal length", "--class-weight", "balanced"], 1, "class_weight applies to a classification only"),
     (["--target", "species", "--outlier-limit", "3"], 1, "outlier_limit applies to a regression only"),
     (["--target", "sepal length", "--outlier-limit", "-1"], 2, "outlier_limit"),
     (["--target", "species", "--encoding", "latin-nine"], 2, "--encoding"),

@@ -8,7 +8,7 @@ from sklearn.datasets import load_iris
 from sklearn.neural_network import MLPClassifier
 
 import fracdnn
-from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor, fitting
 from tests.plain import PLAIN
 
 X, y = load_iris(return_X_y=True)
@@ -38,9 +38,9 @@ def test_the_names_mean_what_they_mean_in_scikit_learn(early_stopping):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("solver", ["adam", "lbfgs", "bfgs"])
-def test_a_higher_score_is_a_lower_loss_of_held_out_samples(kind, solver):
-    fitted = small(kind, solver=solver, early_stopping=True).fit(X, y)
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs", "bfgs"])
+def test_a_higher_score_is_a_lower_loss_of_held_out_samples(kind, optimizer):
+    fitted = small(kind, optimizer=optimizer, early_stopping=True).fit(X, y)
     assert fitted.validation_scores_ == [-record.validation_score for record in fitted.history_.records]
     assert fitted.best_validation_score_ == -min(record.validation_score for record in fitted.history_.records)
 
@@ -66,10 +66,12 @@ def test_they_are_those_of_the_last_fit_and_there_is_none_before(kind):
     assert estimator.best_loss_ == min(estimator.loss_curve_)
 
 
-def test_logarithms_of_probabilities():
+def test_logarithms_of_probabilities(monkeypatch):
     fitted = small().fit(X, y)
     np.testing.assert_array_equal(fitted.predict_log_proba(X), np.log(fitted.predict_proba(X)))
-    certain = small(label_smoothing=0.0, alpha=0.0, learning_rate_init=1.0).fit(X, y)
+    monkeypatch.setattr(fitting, "LABEL_SMOOTHING", 0.0)
+    monkeypatch.setattr(fitting, "CLIP", None)
+    certain = small(alpha=0.0, learning_rate_init=1.0).fit(X, y)
     far = np.vstack([X, 1e6 * X])
     impossible = certain.predict_proba(far) == 0
     assert impossible.any()

@@ -18,7 +18,7 @@ IRIS = load_iris(return_X_y=True)
 
 def fitted(**options):
     return FractionalClassifier(
-        **{**PLAIN, "solver": "lbfgs", "n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
+        **{**PLAIN, "optimizer": "lbfgs", "n_layers": 3, "width": 6, "max_iter": 20, "random_state": 0, **options}
     ).fit(*IRIS)
 
 
@@ -33,7 +33,7 @@ def run_onnx(path, X, dtype):
     [
         pytest.param("float32", {}, marks=pytest.mark.slow),
         pytest.param("float64", {"order": 1.0}, marks=pytest.mark.slow),
-        pytest.param("float32", {"n_layers": 6, "bias": False}, marks=pytest.mark.slow),
+        pytest.param("float32", {"n_layers": 6}, marks=pytest.mark.slow),
         ("float64", {"learn_order": True, "width": None}),
     ],
     ids=repr,

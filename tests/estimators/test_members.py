@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import fracdnn
 from fracdnn.container import read_document, write_document
-from fracdnn.estimators import FractionalClassifier, FractionalRegressor
+from fracdnn.estimators import FractionalClassifier, FractionalRegressor, fitting
 from fracdnn.estimators.calibration import temperature_of, weight_of
 from fracdnn.estimators.fitting import random_parts
 from fracdnn.exceptions import FileContentError
@@ -103,10 +103,10 @@ def test_extremes_and_few_rows():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-def test_each_member_is_trained_without_rows_of_its_own(kind, solver, tmp_path):
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_each_member_is_trained_without_rows_of_its_own(kind, optimizer, tmp_path):
     path = tmp_path / "run.ckpt"
-    fitted = small(kind, solver=solver, checkpoint_path=path, checkpoint_every=4).fit(X, y)
+    fitted = small(kind, optimizer=optimizer, checkpoint_path=path).fit(X, y)
     assert len(fitted.members_) == 3
     assert fitted.network_ is fitted.members_[0]
     files = sorted(file for file in tmp_path.iterdir() if file.suffix != ".previous")
@@ -143,7 +143,6 @@ def test_values_are_the_mean_of_the_members(dtype):
 
 
 def test_without_calibration_or_held_out_rows_there_is_no_temperature():
-    assert small(calibrate=False).fit(X, y).temperature_ is None
     assert small(early_stopping=False).fit(X, y).temperature_ is None
     assert small(n_members=1).fit(X, y).temperature_ > 0
 
@@ -216,35 +215,6 @@ def test_exports_hold_members_bins_and_temperature(kind, dtype, tmp_path):
         np.testing.assert_allclose(program(torch.from_numpy(features)).numpy(), expected, rtol=0, atol=1e-6)
 
 
-def test_warm_starts_go_on_with_all_members():
-    fitted = small(warm_start=True).fit(X, y)
-    before, loss = [network.W.detach().clone() for network in fitted.members_], fitted.loss_
-    networks = list(fitted.members_)
-    fitted.set_params(n_members="auto").fit(X, y)  # as many as there were
-    assert fitted.loss_ < loss
-    assert fitted.members_ == networks
-    assert not any(network.W.equal(old) for network, old in zip(fitted.members_, before, strict=True))
-
-
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-def test_more_members_are_added_to_those_of_a_warm_start(solver, tmp_path):
-    fitted = small(warm_start=True, solver=solver, max_iter=3).fit(X, y)
-    networks = list(fitted.members_)
-    fitted.set_params(n_members=5, checkpoint_path=tmp_path / "checkpoint").fit(X, y)
-    assert fitted.members_[:3] == networks
-    assert len(fitted.members_) == 5
-    first, *_, last = fitted.members_
-    assert last.W.shape == first.W.shape
-    assert not last.W.equal(first.W)
-    start = small(n_members=5, solver=solver, max_iter=3).fit(X, y)
-    assert fitted.loss_ < start.loss_, "the first has been trained before"
-    words = "n_members must be at least 5, as many as there are, with warm_start=True, got 2; set warm_start=False to"
-    with pytest.raises(ValueError, match=words):
-        fitted.set_params(n_members=2).fit(X, y)
-    assert len(fitted.members_) == 5
-    assert len(fitted.set_params(warm_start=False, checkpoint_path=None).fit(X, y).members_) == 2
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_partial_fit_goes_on_with_the_first_member_alone(kind):
     fitted = small(kind).fit(X, y)
@@ -256,12 +226,15 @@ def test_partial_fit_goes_on_with_the_first_member_alone(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
-def test_a_time_limit_holds_for_all_members_together(kind, solver):
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_a_time_limit_holds_for_all_members_together(kind, optimizer, monkeypatch):
     data = (X, y) if kind is FractionalClassifier else load_diabetes(return_X_y=True)
-    endless = {"max_iter": 10**7, "n_iter_no_change": 10**7, "tol": 0.0}
-    fitted = small(kind, solver=solver, max_time=0.5, **endless)
-    done = {"adam": r"\d+ epochs? of each of 3 members", "lbfgs": r"\d+ iterations? of the first of 3 members"}[solver]
+    monkeypatch.setattr(fitting, "PATIENCE", 10**7)
+    monkeypatch.setattr(fitting, "TOLERANCE_GRAD", 0.0)
+    fitted = small(kind, optimizer=optimizer, max_time=0.5, max_iter=10**7)
+    done = {"adam": r"\d+ epochs? of each of 3 members", "lbfgs": r"\d+ iterations? of the first of 3 members"}[
+        optimizer
+    ]
     words = rf"training reached max_time=0\.5 s after {done}; the model is usable"
     with pytest.warns(ConvergenceWarning, match=words) as told:
         fitted.fit(*data)
@@ -273,13 +246,13 @@ def test_a_time_limit_holds_for_all_members_together(kind, solver):
 def test_ctrl_c_in_the_second_member_keeps_the_first(tmp_path, monkeypatch):
     """A real signal, as its first checkpoint is in place; lbfgs trains members one after the other."""
     writes = []
-    alone = small(solver="lbfgs", checkpoint_path=tmp_path / "whole.ckpt", checkpoint_every=2).fit(X, y)
+    alone = small(optimizer="lbfgs", checkpoint_path=tmp_path / "whole.ckpt").fit(X, y)
     move = Path.replace
 
     def into_place(temporary, path):
         moved = move(temporary, path)
         writes.append(Path(path).name)
-        if len(writes) == alone.n_iter_ // 2 + 1:
+        if len(writes) == alone.n_iter_ + 2:
             signal.raise_signal(signal.SIGINT)
         return moved
 
@@ -288,7 +261,7 @@ def test_ctrl_c_in_the_second_member_keeps_the_first(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "replace", into_place)
     try:
         with pytest.warns(ConvergenceWarning, match=f"interrupted by the user after {done}; the model is usable"):
-            fitted = small(solver="lbfgs", checkpoint_path=tmp_path / "run.ckpt", checkpoint_every=2).fit(X, y)
+            fitted = small(optimizer="lbfgs", checkpoint_path=tmp_path / "run.ckpt").fit(X, y)
     finally:
         signal.signal(signal.SIGINT, before)
     monkeypatch.undo()
@@ -297,5 +270,5 @@ def test_ctrl_c_in_the_second_member_keeps_the_first(tmp_path, monkeypatch):
     for name, value in fitted.network_.state_dict().items():
         assert value.equal(alone.network_.state_dict()[name])
     assert fitted.predict_proba(X).shape == (150, 3)
-    resumed = small(solver="lbfgs", checkpoint_path=tmp_path / "run.ckpt", checkpoint_every=2, resume=True).fit(X, y)
+    resumed = small(optimizer="lbfgs", checkpoint_path=tmp_path / "run.ckpt", resume=True).fit(X, y)
     np.testing.assert_array_equal(resumed.predict_proba(X), alone.predict_proba(X))

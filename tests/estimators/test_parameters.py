@@ -31,7 +31,7 @@ def test_the_signature_shows_every_parameter(kind):
 def test_a_classifier_has_two_more_parameters():
     assert FractionalClassifier().alpha == FractionalRegressor().alpha == 3e-4
     more = FractionalClassifier._parameter_rules.keys() - FractionalRegressor._parameter_rules.keys()
-    assert more == {"label_smoothing", "class_weight"}
+    assert more == {"class_weight"}
     for kind in KINDS:
         with pytest.raises(ValueError, match=r"alpha must be a number at least 0, got -1.0; the default is 0.0003"):
             kind(alpha=-1.0).fit([[0.0], [1.0]], [0, 1])
@@ -49,7 +49,7 @@ def test_words_that_are_allowed_are_those_that_networks_take(kind):
     "given",
     [
         {"random_state": np.random.RandomState(0), "device": torch.device("cpu")},
-        {"random_state": np.int32(3), "bias": np.bool_(False), "device": "cpu"},
+        {"random_state": np.int32(3), "learn_order": np.bool_(False), "device": "cpu"},
     ],
 )
 def test_values_of_types_that_are_imported_late_are_allowed(kind, given):
@@ -116,7 +116,7 @@ def test_the_docstring_lists_every_parameter_with_its_default(kind):
         assert meaning.endswith(".")
         assert all(line.startswith("    ") and len(line) <= 120 for line in meaning.splitlines())
     described = {name: kind for name, kind, _ in entries}
-    assert described["solver"] == "{'adam', 'bfgs', 'lbfgs'}, default='adam'"
+    assert described["optimizer"] == "{'adam', 'bfgs', 'lbfgs'}, default='adam'"
     assert described["width"] == "int | None, default=64"
 
 
@@ -128,3 +128,18 @@ def test_the_docstring_lists_what_a_fit_leaves(kind, method):
     fitted = getattr(kind(max_iter=2, n_members=2), method)(X, y, **options)
     left = {name for name in dir(fitted) if name.endswith("_") and not name.startswith("_")}
     assert sorted(name for name, _, _ in sections_of(kind)["Attributes"]) == sorted(left)
+
+
+def test_wrong_arguments_are_usual_type_errors_of_the_estimator():
+    for name, remedy in (("epochs", "did you mean 'max_iter'"), ("widht", "did you mean 'width'"), ("q", "its param")):
+        for kind in (FractionalClassifier, FractionalRegressor):
+            words = rf"{kind.__name__}\(\) got an unexpected keyword argument '{name}'; {remedy}"
+            with pytest.raises(TypeError, match=words):
+                kind(**{name: 3})
+    with pytest.raises(TypeError, match=r"FractionalClassifier\(\) takes keyword arguments only, got the positional 3"):
+        FractionalClassifier(3)
+
+
+def test_there_are_few_parameters():
+    assert len(FractionalClassifier().get_params()) <= 21
+    assert len(FractionalRegressor().get_params()) <= 21

@@ -23,15 +23,15 @@ def test_bins_go_with_the_number_of_inputs():
     assert [resolve_recipe(FractionalClassifier(), 100, n).n_bins for n in (1, 128, 129)] == [8, 8, 0]
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "bfgs"])
-def test_iterations_on_all_samples_do_not_depend_on_their_number(solver):
-    estimator = FractionalRegressor(solver=solver)
+@pytest.mark.parametrize("optimizer", ["lbfgs", "bfgs"])
+def test_iterations_on_all_samples_do_not_depend_on_their_number(optimizer):
+    estimator = FractionalRegressor(optimizer=optimizer)
     assert {resolve_recipe(estimator, n, 4).max_iter for n in (1, 10_000, 10**7)} == {60}
 
 
 def test_what_is_given_is_taken():
-    options = {"n_members": 3, "max_iter": 7, "batch_size": 11, "n_bins": 5}
+    options = {"n_members": 3, "max_iter": 7, "batch_size": 11}
     for n in (1, 10**7):
         for stops in (False, True):
             recipe = resolve_recipe(FractionalClassifier(**options, early_stopping=stops), n, 1000)
-            assert recipe == Recipe(**options, holds_out=stops)
+            assert recipe == Recipe(**options, n_bins=0, holds_out=stops)

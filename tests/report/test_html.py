@@ -50,7 +50,7 @@ class TestFile:
             "The network",
         ):
             assert heading in page.text
-        for row in ("file", "solver", "adam", "torch"):
+        for row in ("file", "optimizer", "adam", "torch"):
             assert row in page.text
 
     @pytest.mark.parametrize("name", CASES)

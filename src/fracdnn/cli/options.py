@@ -70,12 +70,11 @@ Sheet = Annotated[str | None, typer.Option(help=Settings._parameter_meanings["sh
 # Defaults that the command has instead of the estimators'.
 DEFAULTS = {
     "random_state": "0",
-    "checkpoint_path": "MODEL.ckpt next to the model with --run, --checkpoint-every or --max-time, else none",
-    "checkpoint_every": "with --run a twentieth of --max-iter, at most 50; else 50",
+    "checkpoint_path": "MODEL.ckpt next to the model with --run or --max-time, else none",
 }
 _DECLARED: tuple[Any, ...] = (Settings, ClassifierParameters, RegressorParameters)
 # --quiet is for the second; a command has no fit before.
-_NO_OPTIONS = ("parameters", "verbose", "warm_start")
+_NO_OPTIONS = ("parameters", "verbose")
 # What the command line shows for a default, and takes for a rule.
 _IN_WORDS = {"True": "yes", "False": "no", "None": "none"}
 _KINDS: dict[Any, Any] = {BOOLEAN: bool, SEED: int, Integral: int, Real: float, list: list[str]}

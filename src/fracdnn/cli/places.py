@@ -28,8 +28,7 @@ class Places:
 
     def choose_checkpoint(self, parameters: dict[str, Any]) -> None:
         """Put one beside the model into the estimator's parameters: for a run always, else on request."""
-        names = ("checkpoint_every", "max_time")
-        requested = self.run is not None or any(name in parameters for name in names) or parameters.get("resume")
+        requested = self.run is not None or "max_time" in parameters or parameters.get("resume")
         if "checkpoint_path" not in parameters and requested:
             self.own_checkpoint = self.models[-1].with_suffix(".ckpt")  # that of the run, where there is one
             parameters["checkpoint_path"] = str(self.own_checkpoint)

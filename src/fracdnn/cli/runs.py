@@ -78,7 +78,7 @@ def training_record(source: str, settings: Settings) -> dict[str, Any]:
         with Path(file).open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
     own |= FractionalRegressor().get_params() | FractionalClassifier().get_params() | own.pop("parameters")
-    others = ("timeout", "start_over", *LOCAL_PARAMETERS, "checkpoint_every", "max_time")
+    others = ("timeout", "start_over", *LOCAL_PARAMETERS, "max_time")
     found = {name: value for name, value in own.items() if name not in others}
     return json.loads(json.dumps({"data": "-" if source == "-" else digest.hexdigest(), **found}, default=str))
 

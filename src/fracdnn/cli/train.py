@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from fracdnn.cli.ranks import process_group
 from fracdnn.cli.runs import UNFINISHED, files_of, tell_results, write_results
 from fracdnn.cli.termination import exit_code
 from fracdnn.estimators import FractionalClassifier, FractionalRegressor
-from fracdnn.estimators.recipe import resolve_recipe
 from fracdnn.estimators.table_model import TableModel, true_answers
 from fracdnn.report.subject import subject_of
 from fracdnn.report.trust import headline
@@ -39,8 +37,6 @@ from fracdnn.version import versions
 
 # A warning of scikit-learn's, which `on_rows` gives before the training.
 _TOLD_BEFORE = "The number of unique classes is greater than"
-# At most this many iterations are lost, and a training writes some twenty checkpoints.
-MOST_BETWEEN, SHARE = 50, 20
 # For remarks on few rows or classes.
 FEW_ROWS, FEW_OF_CLASS = 20, 5
 MOST_NAMED = 6
@@ -142,7 +138,7 @@ def _learn(source: str, settings: Settings, places: Places) -> tuple[TableModel,
     suspicions = _suspicions(table, rows_learned)
     remarks = [*on_table(table, n_learned, settings.test_fraction), *(f"warning: {each}" for each in suspicions)]
     columns = _say_columns(table, remarks, settings)
-    estimator = _estimator(target.task, settings, run, n_learned, len(table.encoding.feature_names))
+    estimator = _estimator(target.task, settings)
     with metrics_to(run and run / METRICS):
         _fit(estimator, lambda: table.fit(estimator), n_learned, table.encoding)
     dropped = dict.fromkeys(settings.drop, "it was dropped (--drop)")
@@ -245,18 +241,14 @@ def _split(y: np.ndarray, task: str, settings: Settings) -> tuple[list[int], lis
     return sorted(kept.tolist()), sorted(held_out.tolist())
 
 
-def _estimator(task: str, settings: Settings, run: Path | None, n_rows: int, n_features: int) -> Any:
+def _estimator(task: str, settings: Settings) -> Any:
     kind = FractionalClassifier if task == "classification" else FractionalRegressor
     parameters = {"random_state": 0, **settings.parameters}
     for name in set(parameters) - set(kind._parameter_rules):
         if parameters.pop(name) is not None:
             other = "classification" if task == "regression" else "regression"
             fail(f"{name} applies to a {other} only, got a {task}; leave it out")
-    estimator = kind(**parameters, verbose=not is_quiet())
-    if run is not None and "checkpoint_every" not in parameters:
-        iterations = resolve_recipe(estimator, n_rows, n_features).max_iter
-        estimator.checkpoint_every = min(MOST_BETWEEN, max(1, iterations // SHARE))
-    return estimator
+    return kind(**parameters, verbose=not is_quiet())
 
 
 def _fit(estimator: Any, fit: Callable[[], object], n_rows: int, encoding: Encoder) -> None:

@@ -28,7 +28,7 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalClassifier":
         self._check_parameters()
-        self._train(*self._samples(X, y, sample_weight, new=not self._goes_on()))
+        self._train(*self._samples(X, y, sample_weight, new=True))
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "FractionalClassifier":
@@ -93,11 +93,6 @@ class FractionalClassifier(ClassifierMixin, ClassifierParameters, FractionalEsti
         X, y, weight = self._checked(X, y, sample_weight, check, new=new)
         if not are_known:
             classes = classes_of_all(y)
-            if not new and not np.array_equal(classes, self.classes_):
-                raise ValueError(
-                    f"y must hold the classes of the fit before, {self.classes_.tolist()}, with warm_start=True, "
-                    f"got {classes.tolist()}; set warm_start=False to start anew"
-                )
             self.classes_ = classes
         labels = np.searchsorted(self.classes_, y) if len(y) else np.zeros(0, dtype=np.int64)
         if self.class_weight is not None:

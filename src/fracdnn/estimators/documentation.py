@@ -18,7 +18,7 @@ FITTED = {
         "The first of `members_`, in float64, whose training is `history_`.",
     ),
     "members_": ("list of FractionalNetwork", "The trained networks, whose answers are averaged."),
-    "temperature_": ("float | None", "Divides a classifier's logits; None without `calibrate` or held-out samples."),
+    "temperature_": ("float | None", "Divides a classifier's logits; None without held-out samples."),
     "calibration_": ("Calibration | None", "How far off members were on held-out samples; None without such samples."),
     "order_": ("float", "The order of the networks as it was given, or the mean of those they learned."),
     "encoding_": ("Encoder", "How columns become inputs of the network; `feature_names` are the names of these."),

@@ -166,7 +166,7 @@ class FractionalEstimator(Fitting):
         if self.calibration_ is None:
             raise InvalidArgumentError(
                 f"{name} must go with a model that held samples out in fit, got one that did not; fit it to 10 samples "
-                f"or more with early_stopping=True, all at once and without warm_start"
+                f"or more with early_stopping=True, all at once"
             )
         return self.calibration_
 

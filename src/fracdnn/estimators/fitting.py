@@ -18,7 +18,15 @@ from sklearn.utils import check_random_state
 
 from fracdnn.estimators.calibration import Calibration, temperature_of, weight_of
 from fracdnn.estimators.model_file import parameters_document
-from fracdnn.estimators.recipe import Recipe, resolve_recipe
+from fracdnn.estimators.recipe import (
+    CLIP,
+    LABEL_SMOOTHING,
+    PATIENCE,
+    TOLERANCE_GRAD,
+    VALIDATION_FRACTION,
+    Recipe,
+    resolve_recipe,
+)
 from fracdnn.estimators.shaping import Shaping
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError
 from fracdnn.nn import FractionalNetwork
@@ -44,7 +52,7 @@ from fracdnn.training.records import record_of
 from fracdnn.training.task import digest
 
 # Parameters that a network has, too.
-_NETWORK_OPTIONS = ("n_layers", "order", "width", "step_size", "activation", "bias", "learn_order")
+_NETWORK_OPTIONS = ("n_layers", "order", "width", "step_size", "activation", "learn_order")
 # How a training ends from outside.
 _CUT_SHORT = ("interrupted", "time limit")
 # What BFGS may take for its matrix, in bytes.
@@ -80,27 +88,24 @@ class Fitting(SharedParameters, BaseEstimator):
         return self.members_[0]
 
     def _train(self, X: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
-        seed, before = self._seed(), list(self.members_) if self._goes_on() else []
-        task, recipe = self._task(X, target, weight, seed, new=not before)
-        if before and self.n_members == "auto":
-            recipe = replace(recipe, n_members=len(before))
+        """Train all members anew."""
+        seed = self._seed()
+        task, recipe = self._task(X, target, weight, seed, new=True)
         tasks = [task]
         for number in range(1, recipe.n_members):
             generator = torch.Generator().manual_seed(seed + number)
-            is_new = number >= len(before)
-            network = self._new_network(task.x.shape[1], generator) if is_new else before[number]
-            tasks.append(replace(task, network=network.to(self._dtype()), generator=generator))
+            network = self._new_network(task.x.shape[1], generator).to(self._dtype())
+            tasks.append(replace(task, network=network, generator=generator))
         for each, rows in zip(tasks, self._held_out(task, recipe, seed), strict=True):
             each.held_out = rows
-        # Members that went on may have been trained on what they hold out now.
-        self._train_tasks(tasks, recipe, with_intervals=not before)
+        self._train_tasks(tasks, recipe)
 
     def _held_out(self, task: Task, recipe: Recipe, seed: int) -> list[torch.Tensor | None]:
         """The rows that each member is not trained on: a part of its own, or of a single one a share."""
         n_members = recipe.n_members
         if not recipe.holds_out:
             return [None] * n_members
-        n_parts = n_members if n_members > 1 else max(2, round(1 / float(self.validation_fraction)))
+        n_parts = n_members if n_members > 1 else max(2, round(1 / VALIDATION_FRACTION))
         found = random_parts(task, n_parts, torch.Generator().manual_seed(seed))
         if not len(found[n_members - 1]) or len(found[0]) == task.n:
             raise ValueError(
@@ -115,9 +120,9 @@ class Fitting(SharedParameters, BaseEstimator):
             return nullcontext()
         return shown_progress(iterations) if self.verbose else logged(iterations)
 
-    def _train_tasks(self, tasks: list[Task], recipe: Recipe, *, with_intervals: bool = False) -> None:
+    def _train_tasks(self, tasks: list[Task], recipe: Recipe) -> None:
         """Train the members; keep their networks, how sure they may be, and what there is to tell."""
-        _check_matrix_fits(tasks[0].network, self.solver)
+        _check_matrix_fits(tasks[0].network, self.optimizer)
         with self._shown(recipe.max_iter) as watch:
             for task in tasks:
                 task.watch = watch
@@ -125,7 +130,7 @@ class Fitting(SharedParameters, BaseEstimator):
         ended = next((history.status for history in histories if history.status in _CUT_SHORT), "")
         pairs = list(zip(tasks, histories, strict=True))
         # By Adam members train side by side, and all have come as far; else one after the other.
-        cut = () if self.solver == "adam" else _CUT_SHORT
+        cut = () if self.optimizer == "adam" else _CUT_SHORT
         kept = [task for task, history in pairs if history.records and history.status not in cut] or tasks[:1]
         self.members_, self.temperature_, self.calibration_ = [task.network for task in kept], None, None
         self.__dict__.pop("_adam", None)  # Its moments belong to other weights.
@@ -136,9 +141,9 @@ class Fitting(SharedParameters, BaseEstimator):
         # Every rank calibrates with the rows that all ranks held out.
         every = zip(*processes.from_each(rows), strict=True)
         known = [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in every]
-        if self.calibrate and held_out and self._loss == "cross_entropy":
+        if held_out and self._loss == "cross_entropy":
             self.temperature_ = temperature_of(known)
-        if held_out and with_intervals:
+        if held_out:
             scores = [self._scores(output, target) for output, target, _ in known]
             features = [task.x.cpu() for task in held_out]
             has_scale = processes.count() == 1 and self._loss == "squared_error"
@@ -152,7 +157,7 @@ class Fitting(SharedParameters, BaseEstimator):
         """How far off outputs are, [n, n_outputs], or for classes [n, 1]."""
 
     def _warn(self, histories: list[History], ended: str, n_members: int) -> None:
-        done = _how_far(histories, "epoch" if self.solver == "adam" else "iteration", n_members)
+        done = _how_far(histories, "epoch" if self.optimizer == "adam" else "iteration", n_members)
         if any(history.status == Status.NOT_FINITE for history in histories):
             text = "training stopped at a point that is not finite; scale the data, or use a smaller step_size or order"
         elif ended == "interrupted":
@@ -199,7 +204,7 @@ class Fitting(SharedParameters, BaseEstimator):
         recipe = resolve_recipe(self, sum(processes.from_each(len(X))), X.shape[1])
         if new:
             # Rank 0's rows scale the inputs of all ranks.
-            found = Standardization.of(x, weights), Shaping.of(X, weight, recipe.n_bins, self.clip)
+            found = Standardization.of(x, weights), Shaping.of(X, weight, recipe.n_bins, CLIP)
             self.standardization_, self.shaping_ = processes.from_first(found)
         n_features = X.shape[1] + self.shaping_.n_added
         network = self._new_network(n_features, generator) if new else self.network_
@@ -215,7 +220,7 @@ class Fitting(SharedParameters, BaseEstimator):
         return task, recipe
 
     def _objective(self) -> Objective:
-        alpha, self._smoothing = float(self.alpha), float(getattr(self, "label_smoothing", 0.0))
+        alpha, self._smoothing = float(self.alpha), LABEL_SMOOTHING if self._loss == "cross_entropy" else 0.0
         return Objective(self._loss, Regularization(decay_output=alpha, decay=alpha), self._smoothing)
 
     def _seed(self) -> int:
@@ -231,38 +236,19 @@ class Fitting(SharedParameters, BaseEstimator):
         options = {"activate_input": True, "generator": generator, **self._network_options()}
         return FractionalNetwork(n_features, n_outputs, **options).to(self._device())
 
-    def _goes_on(self) -> bool:
-        """Whether a fit starts from the networks of the one before, which must be such as the parameters say."""
-        if not self.warm_start or not hasattr(self, "members_"):
-            return False
-        before = self.network_.options
-        for name, value in self._network_options().items():
-            if before[name] != value:
-                raise ValueError(
-                    f"{name} must be {before[name]!r} as in the fit before with warm_start=True, "
-                    f"got {value!r}; set warm_start=False to start anew"
-                )
-        if self.n_members != "auto" and int(self.n_members) < len(self.members_):
-            raise ValueError(
-                f"n_members must be at least {len(self.members_)}, as many as there are, with warm_start=True, "
-                f"got {self.n_members}; set warm_start=False to start anew"
-            )
-        return True
-
     def _training(self, recipe: Recipe) -> Training:
-        # Plain numbers: a search may hand in NumPy's, which JSON does not know.
-        stopping = EarlyStopping(float(self.validation_fraction), int(self.n_iter_no_change))
-        path = self.checkpoint_path
+        stopping, path = EarlyStopping(VALIDATION_FRACTION, PATIENCE), self.checkpoint_path
         options: Any = {
             "early_stopping": stopping if recipe.holds_out else None,
-            "checkpoints": path and Checkpoints(os.fspath(path), int(self.checkpoint_every), self.resume),
+            "checkpoints": path and Checkpoints(os.fspath(path), recipe.checkpoint_every, self.resume),
             # Ranks cannot agree on where to go on from an interrupt.
             "keep_interrupted": processes.count() == 1 and not _interrupts_raised.get(),
             "max_time": None if self.max_time is None else float(self.max_time),
         }
-        if self.solver == "adam":
+        # Plain numbers: a search may pass NumPy's, which JSON does not know.
+        if self.optimizer == "adam":
             return AdamTraining(float(self.learning_rate_init), recipe.batch_size, recipe.max_iter, **options)
-        return FullBatchTraining(self.solver, recipe.max_iter, float(self.tol), **options)
+        return FullBatchTraining(self.optimizer, recipe.max_iter, TOLERANCE_GRAD, **options)
 
     def _scaled(self, target: np.ndarray) -> np.ndarray:
         """Targets as the network learns them."""
@@ -299,15 +285,16 @@ def _how_far(histories: Sequence[History], unit: str, n_members: int) -> str:
     return f"{counted} of {which}{n_members} members"
 
 
-def _check_matrix_fits(network: FractionalNetwork, solver: str) -> None:
+def _check_matrix_fits(network: FractionalNetwork, optimizer: str) -> None:
     """Refuse BFGS for a network of so many parameters that its matrix would fill the memory."""
     n = sum(parameter.numel() for parameter in network.parameters())
     needed = n * n * network.W.element_size()
-    if solver == "bfgs" and needed > MOST_FOR_MATRIX:
+    if optimizer == "bfgs" and needed > MOST_FOR_MATRIX:
         raise InvalidArgumentError(
-            f"solver={solver!r} must have at most {MOST_FOR_MATRIX / 2**30:.3g} GiB for its matrix of n × n numbers, "
-            f"got {needed / 2**30:.3g} GiB for n = {n:,} parameters in {str(network.W.dtype).removeprefix('torch.')}; "
-            f"use solver='lbfgs' or 'adam', a smaller width, fewer n_layers or n_bins=0"
+            f"optimizer={optimizer!r} must have at most {MOST_FOR_MATRIX / 2**30:.3g} GiB for its matrix of n × n "
+            f"numbers, got {needed / 2**30:.3g} GiB for n = {n:,} parameters in "
+            f"{str(network.W.dtype).removeprefix('torch.')}; "
+            f"use optimizer='lbfgs' or 'adam', a smaller width or fewer n_layers"
         )
 
 

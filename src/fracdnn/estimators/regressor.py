@@ -36,7 +36,7 @@ class FractionalRegressor(MultiOutputMixin, RegressorMixin, RegressorParameters,
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
         self._check_parameters()
-        self._train(*self._samples(X, y, sample_weight, new=not self._goes_on()))
+        self._train(*self._samples(X, y, sample_weight, new=True))
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FractionalRegressor":
