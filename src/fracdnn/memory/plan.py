@@ -25,8 +25,10 @@ from fracdnn.tracing import carries_derivative, outside_of_modes, values_are_unk
 _KEPT_WHOLE = Keep()
 # Batches of other sizes keep other things: not without end.
 _KEPT = 64
-# Of two states each, for products: what stays in a cache.
+# Numbers of two sets of states whose products stay in a cache, and of a state for which an operation takes longer than
+# its overhead, so that it need not be stacked with others.
 _NUMBERS_AT_A_TIME = 2**16
+_LARGE_STATE = 2**12
 
 
 class MemoryPlan(ABC):
@@ -67,8 +69,12 @@ class MemoryPlan(ABC):
         """What `learned_gradients` gives for the weights; of weights by row only those of these rows."""
 
     def _products(self, adjoints: Rows, changes: Rows) -> torch.Tensor:
-        """Q_j · f_{j−1}, the gradients for the factors; few at a time, so that they stay in cache."""
-        count = 1 + _NUMBERS_AT_A_TIME // (1 + adjoints[0].numel())
+        """Return Q_j · f_{j−1}, the gradients for the factors; of small states several at a time."""
+        size, kind = adjoints[0].numel(), wide(adjoints[0].dtype)
+        if size > _LARGE_STATE and all(change.layout is torch.strided for change in changes):
+            pairs = zip(adjoints, changes, strict=True)
+            return torch.stack([(adjoint.to(kind) * change).sum() for adjoint, change in pairs])
+        count = 1 + _NUMBERS_AT_A_TIME // (1 + size)
         parts = [[each[n : n + count] for each in (adjoints, changes)] for n in range(0, len(adjoints), count)]
         return torch.cat([(as_rows(some) * as_rows(others)).sum(1) for some, others in parts])
 
