@@ -54,7 +54,9 @@ class Numbers:
     def _numbers(self, column: "pl.Series", place: Place) -> np.ndarray:
         cells = missing_as_null(column if may_be_numbers(column.dtype) else as_text(column))
         is_text = cells.dtype == pl.String
-        decimal = self.decimal or (Marks.of(cells).decimal(self.name) if is_text else "")
+        # Most text is plain numbers, of which nothing has to be found out.
+        is_plain = cells.cast(pl.Float64, strict=False).null_count() == cells.null_count()
+        decimal = self.decimal or (Marks.of(cells).decimal(self.name) if is_text and not is_plain else "")
         values = parsed(cells, decimal, self.unit, truth=True)
         is_bad = cells.is_not_null() & values.is_null()
         bad = is_bad.arg_true() if not (self.skips_text and is_text) else pl.Series([])
