@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fracdnn.tables import Encoded, Encoder
+from fracdnn.tables.encoder import Encoded, Encoder
 from fracdnn.tables.suspicions import missing_codes, repeated_rows, telling_columns
 
 RANDOM = np.random.default_rng(0)

@@ -19,10 +19,10 @@ and skops stores it in megabytes. Model files are plain values without pickle, w
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fracdnn.tables.encoder import Encoded, Encoder
-    from fracdnn.tables.reading import FileSummary, read, read_parts
+    from fracdnn.tables.encoder import Encoder
+    from fracdnn.tables.reading import read, read_parts
 
-__all__ = ["Encoded", "Encoder", "FileSummary", "read", "read_parts"]
+__all__ = ["Encoder", "read", "read_parts"]
 
 
 def __getattr__(name: str) -> Any:
@@ -31,4 +31,4 @@ def __getattr__(name: str) -> Any:
 
     if name not in __all__:
         raise AttributeError(f"module 'fracdnn.tables' has no attribute {name!r}")
-    return getattr(import_module(f"fracdnn.tables.{'encoder' if name.startswith('Encode') else 'reading'}"), name)
+    return getattr(import_module(f"fracdnn.tables.{'encoder' if name == 'Encoder' else 'reading'}"), name)
