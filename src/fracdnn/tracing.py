@@ -33,7 +33,7 @@ def being_traced() -> bool:
 
     Values are not known then, or not those of later calls.
     """
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or torch.jit.is_tracing()
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # documented, but not in __all__
 
 
 class Watch(NamedTuple):
