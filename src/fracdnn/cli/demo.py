@@ -36,7 +36,7 @@ def show_demo(out: Path) -> None:
     X, y = (torch.from_numpy(part) for part in make_level_set(2 * N_POINTS, random_state=SEED))
     X_test, y_test = X[N_POINTS:], y[N_POINTS:]
     generator = torch.Generator().manual_seed(SEED)
-    options = {"n_layers": N_LAYERS, "order": ORDER, "step_size": STEP_SIZE, "bias": "scalar"}
+    options: Any = {"n_layers": N_LAYERS, "order": ORDER, "step_size": STEP_SIZE, "bias": "scalar"}
     network = FractionalNetwork(2, 2, generator=generator, **options).double()
     objective = Objective(regularization=REGULARIZATION)
     task = Task(network, objective, X[:N_POINTS], y[:N_POINTS], None, generator)

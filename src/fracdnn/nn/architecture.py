@@ -134,7 +134,7 @@ class Architecture:
 
 def _checked_grid(grid_shape: Any, width: int) -> tuple[int, int]:
     is_pair = isinstance(grid_shape, tuple | list) and len(grid_shape) == 2
-    is_whole = is_pair and all(isinstance(n, Integral) and n > 0 for n in grid_shape)
+    is_whole = is_pair and all(isinstance(n, Integral) and int(n) > 0 for n in grid_shape)
     if not is_whole or grid_shape[0] * grid_shape[1] != width:
         raise InvalidArgumentError(
             f"grid_shape must be two whole numbers above 0 whose product is the width {width} where K is a stencil, "

@@ -91,7 +91,7 @@ class StackedNetworks:
     def back(self, cotangent: torch.Tensor) -> None:
         """Compute the gradients from those of the outputs of the last call."""
         weights, memory = self._pass.back(cotangent)
-        found = dict(zip(_WEIGHTS, weights, strict=True))
+        found: dict[str, Any] = dict(zip(_WEIGHTS, weights, strict=True))
         if memory:
             found[_RAW_ORDER] = torch.autograd.grad(self._learned, self._raw, memory)[0]
         self.gradients = [found[name] for name in self.names]
@@ -99,7 +99,8 @@ class StackedNetworks:
     def _pass_with(self, matrix: torch.Tensor, factors: torch.Tensor) -> StackedPass:
         named, a = dict(zip(self.names, self.parameters, strict=True)), self.architecture
         weights = Weights(*[named[name] for name in _WEIGHTS])
-        return StackedPass((a.input_activation, a.activation), weights, matrix, factors)
+        activations: Any = (a.input_activation, a.activation)  # names, as `can_stack` requires
+        return StackedPass(activations, weights, matrix, factors)
 
     @torch.enable_grad()
     def _learned_memory(self) -> tuple[torch.Tensor, ...]:
