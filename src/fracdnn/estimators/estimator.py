@@ -143,7 +143,7 @@ class FractionalEstimator(Fitting):
         estimator.loss_ = float(document["loss"])
         estimator._smoothing = Objective(label_smoothing=float(document["smoothing"])).label_smoothing
         if (
-            any(network.architecture != networks[0].architecture for network in networks)
+            any(vars(network.architecture) != vars(networks[0].architecture) for network in networks)
             or estimator._features() != document["features"]
             or n_features != n_inputs + estimator.shaping_.n_added
             or not (temperature is None or (isinstance(temperature, float) and 0 < temperature < float("inf")))
