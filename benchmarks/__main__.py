@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 STUDIES = {
     "study": "default models on real tables (docs/study.md), hours: python -m benchmarks.study",
     "adaptive": "adaptive grids on six problems (docs/solver.md): python -m benchmarks.adaptive",
+    "neural_fde": "fixed steps of a network: time, memory, error of the gradient: python -m benchmarks.neural_fde",
     "delays": "equations with delays (docs/solver.md): python -m benchmarks.delays",
     "versions": "everyday work in two checkouts, in turns: python -m benchmarks.versions BEFORE AFTER",
 }

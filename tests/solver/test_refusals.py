@@ -327,11 +327,12 @@ def test_a_hopeless_solve_ends():
         return -u + torch.randn((), generator=generator, dtype=torch.float64)
 
     start = torch.ones((), dtype=torch.float64)
-    with (
-        torch.no_grad(),
-        pytest.raises(NotConvergedError, match=r"max_evaluations = 4000 .* got no further .* be random"),
-    ):
-        fdeint(noise, start, [0.0, 1.0], order=0.5, rtol=1e-4, options={"max_evaluations": 4_000})
+    for most in (400, 4_000):
+        with (
+            torch.no_grad(),
+            pytest.raises(InvalidArgumentError, match="func must return the same values for the same"),
+        ):
+            fdeint(noise, start, [0.0, 1.0], order=0.5, rtol=1e-4, options={"max_evaluations": most})
 
 
 def test_a_state_that_falls_below_the_rounding_of_what_was_added_up():

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 import numpy as np
 import torch
 
-from fracdnn.exceptions import InvalidArgumentError, InvalidTypeError, NotConvergedError
+from fracdnn.exceptions import InvalidArgumentError, NotConvergedError
 from fracdnn.solver.adaptive import EARLIEST, Piece, find_grid
 from fracdnn.solver.batched import solve_batched, solve_mapped
 from fracdnn.solver.collocation import Collocation, modes_for, walk
@@ -28,6 +28,7 @@ from fracdnn.solver.rare_options import (
     check_batched,
     check_digits,
     check_failures,
+    check_func,
     check_method,
     most_evaluations,
     rare_options,
@@ -41,6 +42,8 @@ from fracdnn.validation import check_flag
 _LATE = 1e4  # spans from 0, from which on rounding of times may matter
 # Of the times, below which their powers are no numbers any more; the longest is as much above 1.
 SHORTEST_SPAN = 1e-100
+# Evaluations after which an adaptive solve asks whether func is random: more than most solves take.
+_PROBE_AT = 500
 # Of states on a fixed grid, from which it is worth a warning.
 _FIXED_NOISE = {torch.float64: 1e-6, torch.float32: 1e-3}
 
@@ -96,12 +99,12 @@ def fdeint(
 ) -> State | Solution:
     """Solve d_t^order u = func(t, u), u(t[0]) = y0, and return u at every time in `t`: [len(t), *y0.shape].
 
-    `func(t, y)` gets a time (float64, or of the dtype of a floating-point `t`) and a state, and returns a slope of the
-    same shape: a tensor, or numbers and lists that can become one. `y0` is a tensor or a tuple of tensors; numbers,
-    lists and NumPy arrays become float64 tensors. For orders above 1 y0 may be a pair (value, slope). `t` are
-    increasing times, from the initial one on. `order` lies in (0, 2]: one number; a tensor or list that broadcasts
-    against the state; or one for each tensor of a tuple. `grid` says where the solver's nodes lie; from
-    `fracdnn.solver`, see docs/solver.md:
+    `func(t, y)` gets a time (in the dtype of a floating-point `t`, else the state's) and a state, and returns a slope
+    of the same shape, or numbers and lists that can become one. `y0` is a tensor or a tuple of tensors; numbers, lists
+    and NumPy arrays become float64 tensors. For orders above 1 y0 may be a pair (value, slope). `t` are increasing
+    times, from the initial one on. `order` lies in (0, 2]: one number; a tensor or list that broadcasts against the
+    state; or one for each tensor of a tuple. `grid` says where the solver's nodes lie; from `fracdnn.solver`, see
+    docs/solver.md:
 
     - `Adaptive(rtol=1e-5, atol=1e-8, max_step=inf)`, the default: the error stays about `atol` + `rtol` · |u|.
       `fdeint(…, rtol=…, atol=…)` is short for it.
@@ -161,8 +164,7 @@ class _Request:
     def build(
         cls, func: Any, y0: Any, t: Any, *, order: Any, spacing: Spacing, rare: dict[str, Any], trajectory: Any
     ) -> "_Request":
-        if not callable(func):
-            raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
+        check_func(func)
         times = increasing_times(t)
         for place in () if being_traced() else (1, -1):
             span = float((times[place] - times[0]).detach())
@@ -173,7 +175,10 @@ class _Request:
                 )
         problem = posed_problem(func, y0, order, rare["slope"])
         problem.max_evaluations = most_evaluations(rare["max_evaluations"], spacing)
-        clock = t if isinstance(t, torch.Tensor) and t.is_floating_point() else times
+        problem.probe_at = _PROBE_AT if spacing.kind == "adaptive" and not being_transformed() else -1
+        # Func gets times in their own dtype, or in the state's: 16 bits would not tell them apart.
+        wide = torch.promote_types(problem.value.dtype, torch.float32)
+        clock = t if isinstance(t, torch.Tensor) and t.is_floating_point() else times.to(wide)
         times, clock = (each.clone().to(problem.value.device) for each in (times, clock))
         if spacing.breakpoints is not None:
             problem.jumps_at(spacing.breakpoints, times[0], clock.dtype)
@@ -227,6 +232,10 @@ def _solved(method: str, rare: dict[str, Any], request: _Request) -> Solution:
             f"the solve must need at most max_evaluations = {problem.max_evaluations} evaluations of func, got more on "
             f"its grid; pass a larger max_evaluations, or fewer steps"
         ) from None
+    except NotConvergedError:
+        if spacing.kind == "adaptive":  # of a random func the message should say so
+            problem.check_repeatable(request.clock[0], problem.states.unpack(problem.value.detach()))
+        raise
     except RuntimeError as error:
         # With these vmap refuses to tell a value, and numbers of times that it maps over.
         if "vmap: It looks like" in str(error) or "Cannot access data pointer" in str(error):

@@ -120,6 +120,7 @@ class Spacing:
     """The chosen grid with what goes along: breakpoints, at which steps of an adaptive grid end."""
 
     choice: Choice
+    kind: str  # its name: "adaptive", "uniform", "graded" or "given"
     breakpoints: torch.Tensor | None = None
 
     @classmethod
@@ -149,12 +150,7 @@ class Spacing:
                     f"n_steps and grid: a jump takes nodes of its own"
                 )
             breakpoints = check_times(breakpoints, "breakpoints", minimum=0)
-        return cls(choice, breakpoints)
-
-    @property
-    def kind(self) -> str:
-        """The name of the choice: "adaptive", "uniform", "graded" or "given"."""
-        return type(self.choice).__name__.lower()
+        return cls(choice, type(choice).__name__.lower(), breakpoints)
 
     @property
     def rtol(self) -> Tolerance:
@@ -214,7 +210,10 @@ def make_grid(
     choice = spacing.choice
     if isinstance(choice, Given):
         elapsed = times - times[0]
-        return Grid(elapsed, clock, elapsed[-1] / (len(times) - 1) if is_uniform(times, clock.dtype) else None)
+        # The clock may be coarser than the times as they were given.
+        is_coarse = not being_traced() and bool((clock.detach() != times.detach()).any())
+        is_equal = is_uniform(times, times.dtype if is_coarse else clock.dtype)
+        return Grid(elapsed, clock, elapsed[-1] / (len(times) - 1) if is_equal else None)
     if found is not None:
         elapsed = moved(found, anchors(spacing, times)[1:] - times[0])
         return Grid(elapsed, (times[0] + elapsed).to(clock.dtype))

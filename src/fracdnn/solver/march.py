@@ -130,7 +130,6 @@ class March:
         return here.interpolated(known, integral if self.method.of_slopes else None, begin).unbind(0)
 
 
-@torch.no_grad()
 def warn_of_growth(problem: Problem, grid: Grid, name: str, last: torch.Tensor) -> None:
     """Warn if a component grew more than a thousandfold although func, at the last state, points back.
 
@@ -138,11 +137,12 @@ def warn_of_growth(problem: Problem, grid: Grid, name: str, last: torch.Tensor) 
     """
     if being_traced():
         return
-    start, last = problem.value, last.reshape(problem.value.shape)
+    start, last = problem.value.detach(), last.detach().reshape(problem.value.shape)
     grown = (last.abs() > _GROWTH * start.abs()) & (start != 0)
     if not bool(grown.any()):
         return
-    with torch.random.fork_rng([last.device] if last.is_cuda else []):  # the caller's random numbers stay in order
+    devices = [last.device] if last.is_cuda else []
+    with torch.no_grad(), torch.random.fork_rng(devices):  # the caller's random numbers stay in order
         slope = problem.packed_slope(grid.clock[-1], last)
     powers = grid.elapsed.detach().diff()[-1] ** problem.orders.detach().to(grid.elapsed.device)
     change = powers.to(slope.dtype)[:, None] * slope

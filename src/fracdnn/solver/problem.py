@@ -46,12 +46,15 @@ class Problem:
         self.mass = func.mass if isinstance(func, MassFunction) else None
         self.n_evaluations = 0
         self.max_evaluations = math.inf
+        self.probe_at = -1  # the evaluation at which func is called twice to see whether it is random
         self.pattern: Any = None  # of func's Jacobian: one with all entries that were found so far
         self.noise: tuple[float, str] | None = None  # as a part of func's values, and when
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
         kind = self.value.device.type
         self._in_autocast = torch.is_autocast_enabled(kind)  # of the caller's, which is not for the solver's own sums
-        self._func = torch.autocast(kind, torch.get_autocast_dtype(kind))(func) if self._in_autocast else func
+        # Without the cache of cast weights: it would add up their gradients over all steps in 16 bits.
+        in_autocast = torch.autocast(kind, torch.get_autocast_dtype(kind), cache_enabled=False)
+        self._func = in_autocast(func) if self._in_autocast else func
         self._returned: tuple[torch.Tensor, int] | None = None  # what func gave last
         self._jumps: list[float] = []
         self._begin = self._rounding = 0.0
@@ -120,6 +123,8 @@ class Problem:
         if self.n_evaluations >= self.max_evaluations:
             raise OutOfEvaluationsError
         self.n_evaluations += 1
+        if self.n_evaluations == self.probe_at:
+            self.check_repeatable(time, state)
         if self._jumps:
             time = self.beside_jump(time)
         if not torch.is_grad_enabled():  # func may take derivatives of its own
@@ -148,6 +153,17 @@ class Problem:
         first = slope[0] if self.states.is_tuple else slope
         self._returned = (first, first.is_inference() or first._version)
         return slope
+
+    @torch.no_grad()
+    def check_repeatable(self, time: torch.Tensor, state: State) -> None:
+        """Refuse a func that returns different values for the same input."""
+        first, second = (self.states.pack(self._checked(self._func(time, state), state, time)) for _ in range(2))
+        if not torch.equal(first, second) and bool((first.isfinite() & second.isfinite()).all()):
+            raise InvalidArgumentError(
+                f"func must return the same values for the same input on an adaptive grid, got others when it was "
+                f"called twice at t = {time_text(time)}; pass n_steps= for a grid of fixed steps, or call eval() on "
+                f"the network"
+            )
 
     def note_noise(self, part: float, time: torch.Tensor) -> None:
         """Func's noise, as a part of its values or of the states, at a time: for a warning after the solve."""

@@ -103,6 +103,25 @@ def refuse_other_names(function: Callable[..., _Returned]) -> Callable[..., _Ret
     return checked
 
 
+def check_func(func: Any) -> None:
+    """Refuse what cannot be called as func(t, y)."""
+    if not callable(func):
+        raise InvalidTypeError(f"func must be callable as func(t, y), got {type(func).__name__}; pass a function")
+    if torch.compiler.is_compiling():
+        return
+    try:
+        taken = signature(func.forward if isinstance(func, torch.nn.Module) else func)
+    except ValueError:  # some functions of C have none
+        return
+    try:
+        taken.bind(None, None)
+    except TypeError:
+        raise InvalidTypeError(
+            f"func must take a time and a state, as func(t, y), got {getattr(func, '__name__', type(func).__name__)}"
+            f"{taken}; pass lambda t, y: net(y) for a network of the state alone"
+        ) from None
+
+
 def check_method(name: Any) -> None:
     """Refuse a method that does not exist; of another package's, name ours."""
     if isinstance(name, str) and name in OTHER_METHODS:
