@@ -21,8 +21,10 @@ def interrupt_at(moment):
     def counted(method):
         def tick(self, *arguments, **options):
             global ticks
-            ticks += 1
-            if str(ticks) == moment:
+            # Of several members, the first to come to an iteration counts.
+            is_tick = not isinstance(self, Log) or arguments[0].iteration > self._done
+            ticks += is_tick
+            if is_tick and str(ticks) == moment:
                 signal.raise_signal(signal.SIGINT)
             return method(self, *arguments, **options)
 

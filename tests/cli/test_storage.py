@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.cli.commands import run, run_ranks
+from tests.cli.commands import run
 
 QUICK = ["train", "t.csv", "--target", "y", "--n-members", "1", "--max-iter", "12"]
 
@@ -71,18 +71,3 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before_it_and_what_a_kill_l
     one, two = (run("predict", f"{name}/model.fracdnn", "t.csv", cwd=tmp_path).stdout for name in ("run", "whole"))
     assert one == two
     assert one
-
-
-def test_a_checkpoint_on_the_disk_of_another_rank_is_gone_on_from(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    for folder in (first, second):
-        folder.mkdir()
-        write_table(folder)
-    command = [*QUICK, "--run", "run"]
-    assert [each.returncode for each in run_ranks(2, *command, "--max-time", "1e-6", cwd=[first, second])] == [0, 0]
-    (second / "run").mkdir()
-    (first / "run" / "model.ckpt").rename(second / "run" / "model.ckpt")
-    (first / "run" / "model.fracdnn").unlink()
-    ranks = run_ranks(2, *command, "--resume", cwd=[first, second])
-    assert [each.returncode for each in ranks] == [0, 0], ranks[0].stderr
-    assert "--resume continues after iteration 1: run/model.ckpt, as rank 1 has it" in ranks[0].stderr
