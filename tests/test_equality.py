@@ -11,13 +11,6 @@ import torch
 import fracdnn
 from fracdnn.training.normalization import Standardization
 
-# Modules that are about to be removed.
-LEAVING = {
-    "fracdnn.cli.train",
-    "fracdnn.estimators.streamed_fit",
-    "fracdnn.training.samples",
-}
-LEAVING |= {"fracdnn.training.together"}
 HOLDS_NUMBERS = re.compile(r"\b(Tensor|ndarray)\b")
 
 
@@ -45,7 +38,7 @@ def test_dataclasses_with_tensors_compare_by_identity():
         names |= more
     assert {"Standardization", "Solution", "Calibration", "SetResult", "FitResult"} <= names
     wrong = [kind for kind in kinds if kind.__name__ in names and kind.__eq__ is not object.__eq__]
-    wrong = [f"{kind.__module__}.{kind.__name__}" for kind in wrong if kind.__module__ not in LEAVING]
+    wrong = [f"{kind.__module__}.{kind.__name__}" for kind in wrong]
     assert not wrong, f"use @dataclass(eq=False) for {', '.join(wrong)}"
 
 

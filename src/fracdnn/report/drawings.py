@@ -15,7 +15,9 @@ from fracdnn.tables.words import count
 
 # Bars, curves, panels and classes of a matrix with counts that a picture has room for.
 MOST_BARS, MOST_CURVES, MOST_PANELS, MOST_COUNTED, MOST_SAMPLES = 20, 8, 6, 20, 200
-STYLE = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
+STYLE: dict[Any, Any] = dict.fromkeys(
+    ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+)
 STYLE |= {"font.size": 11, "text.parse_math": False}
 
 

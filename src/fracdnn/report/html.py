@@ -64,7 +64,7 @@ def _tables(
     estimator, now = subject.estimator, versions()
     described = [["left out" if text == "unused" else text for text in row.values()] for row in columns]
     settings = {"estimator": type(estimator).__name__} | estimator.get_params(deep=False)
-    tables = {
+    tables: dict[str, list[Any]] = {
         "Classes": class_table(subject) if subject.classifies else [],
         "Outliers": [] if subject.classifies else outlier_table(subject),
         "How each column is used": [[name.capitalize() for name in columns[0]], *described] if columns else [],
