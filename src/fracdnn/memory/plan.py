@@ -19,7 +19,7 @@ from fracdnn.memory.compressed import CompressedSum, CompressedWeights, Rows, co
 from fracdnn.memory.exact import ExactSum, ExactWeights, Keep
 from fracdnn.memory.sums import FunctionalSum, HistorySum, MemorylessSum, WideSum, as_rows, wide
 from fracdnn.memory.triton_sum import KernelWeights, TritonCompressedSum
-from fracdnn.tracing import carries_derivative, outside_of_modes, values_are_unknown
+from fracdnn.tracing import being_traced, carries_derivative, outside_of_modes, values_are_unknown
 
 # States of an exact sum stay in one buffer unless a chain says otherwise.
 _KEPT_WHOLE = Keep()
@@ -238,7 +238,8 @@ def equal_steps_weights(
     """
     factors = step_factor(order, step_size).expand(n_layers).contiguous()  # a view would make torch.export.save warn
     if not compress:
-        changes = order.requires_grad and not order.dim()
+        # Its constants are kept for later calls, which a compiler would trace.
+        changes = order.requires_grad and not order.dim() and not being_traced()
         return ExactPlan(factors, (quick_memory_matrix if changes else memory_matrix)(order, n_layers))
     weights = compressed_weights(order, n_layers, compress_tol, block=block)
     return CompressedPlan(factors, weights, order, sums)
