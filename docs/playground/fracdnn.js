@@ -347,7 +347,7 @@ class Pass {
     return total;
   }
 
-  /** The gradient as the paper prints it, which is not the gradient (see fracdnn.nn.engines.printed); tanh only. */
+  /** The gradient as the paper prints it, which is not the gradient (see reproduction.printed_adjoint); tanh only. */
   printedBackward(x) {
     const { network, states, cotangents, changes, slopes, scratch, scratchSlopes, printed, n } = this;
     const { nLayers, width, weights, a } = network, size = n * width, c = network.factor.value;
