@@ -65,3 +65,25 @@ def test_a_large_mild_state_is_iterated_to_rounding():
     (gradient,) = torch.autograd.grad(found[-1].sum(), rates)
     (expected,) = torch.autograd.grad(exact.sum(), rates)
     torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_one_call_of_func_for_all_points_of_a_panel():
+    """Inside of `torch.func.vmap` where func allows it; the values are those of calls one by one."""
+    calls = []
+
+    def plain(t, u):
+        calls.append(t)
+        return torch.stack([-u[0] + u[1] * u[2], -1e3 * u[1] * u[2] + u[0], u[0] - u[2] * torch.cos(t)])
+
+    def deciding(t, u):
+        return plain(t, u) if float(t) >= 0 else u
+
+    solutions = []
+    for func in (plain, deciding):
+        calls.clear()
+        solutions.append(fdeint(func, [1.0, 0.5, 0.0], [0.0, 2.0], order=0.9, info=True))
+        # A func that decides by values is called one by one, and counted the same.
+        assert (len(calls) < 0.5 * solutions[-1].n_evaluations) is (func is plain)
+    torch.testing.assert_close(solutions[0].states, solutions[1].states, rtol=1e-9, atol=1e-12)
+    assert solutions[0].n_evaluations == solutions[1].n_evaluations

@@ -8,10 +8,11 @@ import torch
 
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError
 from fracdnn.solver.arrays import component_sizes
-from fracdnn.solver.problem import Problem
+from fracdnn.solver.problem import NOT_MAPPED, Problem
 from fracdnn.tracing import being_transformed
 
 _ROW_BY_ROW = 8  # components up to which rows of a Jacobian come one by one
+_FEWEST_MAPPED = 2  # components from which one call of func for all points pays
 _DIFFERENCE = 1e-5  # of a state, by which it moves: far enough for a func that computes in single precision
 
 
@@ -50,12 +51,34 @@ def slopes_with_jacobians(
         each = zip(clock, states.unbind(1), strict=True)
         wholes = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
         return problem.slopes(clock, states), torch.stack([whole.reshape(n, n) for whole in wholes])
+    if problem.can_be_mapped and n >= _FEWEST_MAPPED and not apart and not transformed:
+        try:
+            found = _mapped_jacobians(problem, clock, states)
+        except NOT_MAPPED:
+            problem.can_be_mapped = False
+        else:
+            problem.is_mapped = True
+            return found
     with torch.enable_grad(), unhooked(transformed):
         at = states.detach().requires_grad_()
         slopes = problem.slopes(clock, at, transformed=transformed)
         found = pulled_back(slopes, at, rows) if n and slopes.requires_grad else None
     found = torch.zeros_like(rows) if found is None else found  # where func does not look at the state
     return slopes.detach(), found.permute(order).reshape(shape)
+
+
+def _mapped_jacobians(
+    problem: Problem, clock: tuple[torch.Tensor, ...], states: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same for all points in one call of func, inside `torch.func.vmap`."""
+
+    def twice(time: torch.Tensor, packed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        slope = problem.mapped_slope(time, packed)
+        return slope, slope
+
+    slopes, jacobians = problem.mapped(torch.func.jacrev(twice, 1, has_aux=True), clock, states)[::-1]
+    n = states[:, 0].numel()
+    return slopes.detach().transpose(0, 1), jacobians.detach().reshape(-1, n, n)
 
 
 class Products:

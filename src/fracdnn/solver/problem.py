@@ -30,6 +30,10 @@ _ORDER_REMEDY = (
 )
 
 
+# Errors of a func that torch.func.vmap does not take, since it decides by values, say.
+NOT_MAPPED = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError)
+
+
 class OutOfEvaluationsError(Exception):
     """Func was called as often as it may be; solvers make an error of it that says how far they came."""
 
@@ -47,6 +51,8 @@ class Problem:
         self.n_evaluations = 0
         self.max_evaluations = math.inf
         self.probe_at = -1  # the evaluation at which func is called twice to see whether it is random
+        # Whether torch.func.vmap takes func, as far as is known, and whether it has.
+        self.can_be_mapped, self.is_mapped = self.follower is None, False
         self.pattern: Any = None  # of func's Jacobian: one with all entries that were found so far
         self.noise: tuple[float, str] | None = None  # as a part of func's values, and when
         self.value = states.pack(value).clone()  # not the caller's own, which func might write into
@@ -86,6 +92,11 @@ class Problem:
         """func(t, u) at several times, for states [groups, S, components]; of the same shape."""
         if self.follower is not None:
             self.follower.expect([self.beside_jump(time) for time in clock])
+        if self.is_mapped and transformed is False and not torch.is_grad_enabled():
+            try:
+                return self.mapped(self.mapped_slope, clock, packed).transpose(0, 1)
+            except NOT_MAPPED:
+                self.can_be_mapped = self.is_mapped = False
         if not self.states.is_plain:
             found = [self.packed_slope(time, state) for time, state in zip(clock, packed.unbind(1), strict=True)]
             return torch.stack(found, dim=1)
@@ -94,6 +105,23 @@ class Problem:
         each = packed.reshape(len(clock), *self.states.shapes[0]).unbind(0)
         found = list(map(self.slope, clock, each, repeat(transformed)))
         return torch.stack(found).reshape(packed.shape)
+
+    def mapped_slope(self, time: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+        """func(t, u) inside of a transformation, where nobody can see whether func writes into its arguments."""
+        state = self.states.unpack(packed.clone())
+        return self.states.pack(self._checked(self._func(time, state), state, time))
+
+    def mapped(self, function: Callable[..., Any], clock: Sequence[torch.Tensor], packed: torch.Tensor) -> Any:
+        """Return a function of times and packed states at all points [G, S, d], from one call of func."""
+        times = torch.stack([self.beside_jump(time).detach() for time in clock])
+        self.count_evaluations(len(clock))
+        return torch.func.vmap(function, in_dims=(0, 1))(times, packed)
+
+    def count_evaluations(self, count: int) -> None:
+        """Count calls of func, and end a solve that has taken as many as it may."""
+        if self.n_evaluations >= self.max_evaluations:
+            raise OutOfEvaluationsError
+        self.n_evaluations += count
 
     def jumps_at(self, times: torch.Tensor, begin: torch.Tensor, clock_dtype: torch.dtype) -> None:
         """Func jumps at these times: there, up to rounding, it is evaluated as the left limit.
