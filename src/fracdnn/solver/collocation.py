@@ -241,6 +241,9 @@ class _Constraints:
     def slopes(self, *arguments: Any, **options: Any) -> torch.Tensor:
         return self._mass.constraints(self._problem.slopes(*arguments, **options))
 
+    def mapped_slope(self, time: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+        return self._mass.constraints(self._problem.mapped_slope(time, packed))
+
     def packed_slope(self, time: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
         return self._mass.constraints(self._problem.packed_slope(time, packed))
 

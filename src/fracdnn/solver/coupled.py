@@ -36,6 +36,7 @@ _LONGER, _LONGEST = 4, 15  # for iterations without a matrix, to rounding; and f
 _MOST_MODES, _GROWING = 64, 3.0
 _CALM_RATIO, _MAX_CALM_TRIES = 10.0, 60  # of times that are tried, until one in which no mode grows
 _SHORTEST_PART = 1e-3  # of Newton's step that a line search tries
+_MAX_JACOBIANS = 8  # of one system in a search: iterations that converge take three or fewer
 _MAX_PLAIN = 5  # steps of the plain iteration while the Jacobian is infinite
 _SAME = 1e-13  # change of the states after which Jacobians are taken for the same
 # Jacobians that make a change no shorter than this, or need so many more iterations, are made anew.
@@ -184,7 +185,7 @@ class CoupledSolver:
     def _newton(self, kind: Any, system: System, states: Array, *, always_anew: bool = False) -> tuple[Array, Array]:
         if self._kind is not kind:
             self._kind, self._jacobians = kind, None
-        linear, mixing, anew, n_plain = None, Mixing(), always_anew, 0
+        linear, mixing, anew, n_plain, n_jacobians = None, Mixing(), always_anew, 0, 0
         mass = () if system.mass is None else (system.mass,)
         progress, self._at_solution = Progress(_NEWTON_WINDOW), False
         if kind.is_costly and self.kept:
@@ -210,7 +211,7 @@ class CoupledSolver:
             rate, goal = progress.note(change), self._goal(system, states)
             # To a small change belongs a small residual, unless func is steep: then its slopes are not yet known.
             short = rate * progress.length <= goal
-            residual = system.derivatives(residual)
+            residual = residual if system.mass is None else system.mass.derivatives(residual)
             done = short & (rate * sizes(residual) <= goal)
             ends = bool(done.all())
             # Whether a component is left that needs other Jacobians, or too many iterations.
@@ -232,9 +233,10 @@ class CoupledSolver:
                 self._at_solution = anew and bool((progress.length <= _SAME * sizes(states)).all())
                 # To first order the slopes at the new states; with them, the equation holds.
                 return states - change, system.derivatives(slopes - linear.times(change))
-            if self.enough and system.mass is None and progress.stalls(done):  # a search tries a shorter step
+            damped, n_jacobians = system.mass is not None, n_jacobians + anew
+            # A search tries a shorter step.
+            if self.enough and not damped and (n_jacobians > _MAX_JACOBIANS or progress.stalls(done)):
                 break
-            damped = system.mass is not None
             states = self._damped(system, linear, states, change) if damped else mixing.next(states - change, -change)
             anew = always_anew or (slow and not (anew and kind.is_costly))
         self._jacobians = None

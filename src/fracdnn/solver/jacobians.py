@@ -53,12 +53,12 @@ def slopes_with_jacobians(
         return problem.slopes(clock, states), torch.stack([whole.reshape(n, n) for whole in wholes])
     if problem.can_be_mapped and n >= _FEWEST_MAPPED and not apart and not transformed:
         try:
-            found = _mapped_jacobians(problem, clock, states)
+            by_map = _mapped_jacobians(problem, clock, states)
         except NOT_MAPPED:
             problem.can_be_mapped = False
         else:
             problem.is_mapped = True
-            return found
+            return by_map
     with torch.enable_grad(), unhooked(transformed):
         at = states.detach().requires_grad_()
         slopes = problem.slopes(clock, at, transformed=transformed)

@@ -114,14 +114,11 @@ class Problem:
     def mapped(self, function: Callable[..., Any], clock: Sequence[torch.Tensor], packed: torch.Tensor) -> Any:
         """Return a function of times and packed states at all points [G, S, d], from one call of func."""
         times = torch.stack([self.beside_jump(time).detach() for time in clock])
-        self.count_evaluations(len(clock))
-        return torch.func.vmap(function, in_dims=(0, 1))(times, packed)
-
-    def count_evaluations(self, count: int) -> None:
-        """Count calls of func, and end a solve that has taken as many as it may."""
         if self.n_evaluations >= self.max_evaluations:
             raise OutOfEvaluationsError
-        self.n_evaluations += count
+        found = torch.func.vmap(function, in_dims=(0, 1))(times, packed)
+        self.n_evaluations += len(clock)  # after a call that did not fail
+        return found
 
     def jumps_at(self, times: torch.Tensor, begin: torch.Tensor, clock_dtype: torch.dtype) -> None:
         """Func jumps at these times: there, up to rounding, it is evaluated as the left limit.
@@ -151,7 +148,8 @@ class Problem:
         if self.n_evaluations >= self.max_evaluations:
             raise OutOfEvaluationsError
         self.n_evaluations += 1
-        if self.n_evaluations == self.probe_at:
+        if 0 < self.probe_at <= self.n_evaluations:
+            self.probe_at = -1
             self.check_repeatable(time, state)
         if self._jumps:
             time = self.beside_jump(time)
