@@ -113,7 +113,7 @@ class Problem:
 
     def mapped(self, function: Callable[..., Any], clock: Sequence[torch.Tensor], packed: torch.Tensor) -> Any:
         """Return a function of times and packed states at all points [G, S, d], from one call of func."""
-        times = torch.stack([self.beside_jump(time).detach() for time in clock])
+        times = torch.stack([self.beside_jump(time) if self._jumps else time for time in clock]).detach()
         if self.n_evaluations >= self.max_evaluations:
             raise OutOfEvaluationsError
         found = torch.func.vmap(function, in_dims=(0, 1))(times, packed)
