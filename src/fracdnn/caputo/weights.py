@@ -141,24 +141,23 @@ def quick_memory_matrix(order: torch.Tensor, n_layers: int) -> torch.Tensor:
 
     The formulas above take some seventy operations, and as many on the way back; this takes ten.
     """
-    log_lags, log_ratios, places = _matrix_constants(n_layers, order.device)
+    log_lags, log_ratios = _matrix_constants(n_layers, order.device)
     exponent = 1.0 - order
     later = torch.exp(exponent * log_lags) * torch.expm1(exponent * log_ratios)
     increments = torch.nn.functional.pad(later, (1, 1), value=1.0)  # a_0, …, a_{N−1}, and one that is not used
     differences = torch.nn.functional.pad(increments[:-2] - increments[1:-1], (0, 1))  # h_1, …, h_{N−1} and 0
-    return torch.cat([differences, increments])[places]
+    # Row n of the windows holds h_{n+1}, h_n, … from right to left, after zeros.
+    windows = torch.nn.functional.pad(differences, (n_layers - 1, 0)).unfold(0, n_layers, 1).flip(1)
+    return torch.cat([increments[:-1].unsqueeze(1), windows[:, 1:]], dim=1)
 
 
 @lru_cache(maxsize=16)
-def _matrix_constants(n_layers: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return log m and log(1 + 1/m) for m = 1, …, N − 1, and where each entry of the matrix lies."""
+def _matrix_constants(n_layers: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log m and log(1 + 1/m) for m = 1, …, N − 1."""
 
-    def constants() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        lags, row = torch.arange(1.0, n_layers, dtype=torch.float64), torch.arange(n_layers)
-        lag = row.unsqueeze(1) - row
-        places = torch.where(lag >= 0, lag, n_layers - 1)
-        places[:, 0] = n_layers + row
-        return lags.log().to(device), (1.0 / lags).log1p().to(device), places.to(device)
+    def constants() -> tuple[torch.Tensor, torch.Tensor]:
+        lags = torch.arange(1.0, n_layers, dtype=torch.float64)
+        return lags.log().to(device), (1.0 / lags).log1p().to(device)
 
     return outside_of_modes(constants)
 

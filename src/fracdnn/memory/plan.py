@@ -133,7 +133,7 @@ class MemorylessPlan(MemoryPlan):
         return MemorylessSum(skip=self._skip)
 
     def plain_sum(self, state: torch.Tensor, top: int | None = None) -> HistorySum:
-        return self.history_sum(state)
+        return MemorylessSum(skip=self._skip)
 
     def matrix(self) -> torch.Tensor:
         return torch.eye(self.n_layers, dtype=torch.float64, device=self.factors.device) * self._skip
