@@ -13,6 +13,8 @@ from fracdnn.tracing import being_transformed
 
 _ROW_BY_ROW = 8  # components up to which rows of a Jacobian come one by one
 _FEWEST_MAPPED = 2  # components from which one call of func for all points pays
+# Evaluations of func after which it is mapped: the first map of a process takes a second, to load torch's machinery.
+_MAPPED_AFTER = 500
 _DIFFERENCE = 1e-5  # of a state, by which it moves: far enough for a func that computes in single precision
 
 
@@ -51,7 +53,8 @@ def slopes_with_jacobians(
         each = zip(clock, states.unbind(1), strict=True)
         wholes = [torch.func.jacrev(partial(problem.packed_slope, time))(state) for time, state in each]
         return problem.slopes(clock, states), torch.stack([whole.reshape(n, n) for whole in wholes])
-    if problem.can_be_mapped and n >= _FEWEST_MAPPED and not apart and not transformed:
+    long_enough = n >= _FEWEST_MAPPED and problem.n_evaluations >= _MAPPED_AFTER
+    if problem.can_be_mapped and long_enough and not apart and not transformed:
         try:
             by_map = _mapped_jacobians(problem, clock, states)
         except NOT_MAPPED:
