@@ -91,7 +91,7 @@ class PrintedNetwork(FractionalNetwork):
 
 
 def network_with(adjoint: str, *sizes: int, **options: Any) -> FractionalNetwork:
-    """A plain network where the adjoint is "exact": that may run on any engine."""
+    """Return a network with this adjoint: a plain `FractionalNetwork` if it is "exact"."""
     return (
         FractionalNetwork(*sizes, **options)
         if adjoint == "exact"

@@ -44,9 +44,8 @@ def python_blocks(text: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """The lines that start with the command, without their comments; `fracdnn play` would wait for a browser."""
-    lines = re.findall(r"^ {4}(fracdnn .*?)(?: +#.*)?$", text, flags=re.MULTILINE)
-    return [line for line in lines if not line.startswith("fracdnn play")]
+    """Return the lines that start with the command, without their comments."""
+    return re.findall(r"^ {4}(fracdnn .*?)(?: +#.*)?$", text, flags=re.MULTILINE)
 
 
 def differences(code: str, printed: str) -> list[str]:

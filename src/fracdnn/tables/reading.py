@@ -51,7 +51,7 @@ class FileSummary:
     sheets: tuple[str, ...] = ()
 
     def notes(self) -> list[str]:
-        """Return a remark if a workbook has sheets that nobody asked for and that were not read."""
+        """Return a remark if a workbook has further sheets, which are read only by name."""
         if len(self.sheets) < 2 or self.sheet != self.sheets[0]:
             return []
         return [f"reading the sheet {quoted(self.sheet)} of {listed(self.sheets)}; --sheet NAME reads another"]
