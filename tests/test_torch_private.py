@@ -50,6 +50,14 @@ PRIVATE = {
         TRACING,
         "test_tracing.py::test_selective_checkpoints",
     ),
+    **dict.fromkeys(
+        (
+            "torch._C._autograd._top_saved_tensors_default_hooks",
+            "torch._C._autograd._pop_saved_tensors_default_hooks",
+            "torch._C._autograd._push_saved_tensors_default_hooks",
+        ),
+        (TRACING, "test_tracing.py::test_hooks_on_saved_tensors_are_taken_away_and_put_back"),
+    ),
     "torch._C.DisableTorchFunction": (TRACING, "test_tracing.py::test_constants_are_made_outside_of_all_modes"),
     "torch.utils._python_dispatch._disable_current_modes": (
         TRACING,

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -227,6 +228,31 @@ def test_constants_are_made_outside_of_all_modes():
     assert not made.is_inference()
     with pytest.raises(ZeroDivisionError):
         tracing.outside_of_modes(lambda: 1 / 0)
+
+
+def test_hooks_on_saved_tensors_are_taken_away_and_put_back():
+    x, saved = torch.ones(2, requires_grad=True), []
+
+    def hooks(name):
+        return saved_tensors_hooks(lambda tensor: (saved.append(name), tensor)[1], lambda tensor: tensor)
+
+    def gradient():
+        return torch.func.grad(lambda x: (x * x).sum())(torch.ones(2))
+
+    with hooks("outer"), hooks("inner"):
+        with pytest.raises(RuntimeError, match="saved tensor hooks"):
+            gradient()
+        with tracing.outside_of_saved_tensor_hooks():
+            assert gradient().tolist() == [2.0, 2.0]
+            x.exp()
+            assert not saved
+        with pytest.raises(ZeroDivisionError), tracing.outside_of_saved_tensor_hooks():
+            1 / 0  # noqa: B018
+        x.exp()
+        assert saved == ["inner"]
+    with tracing.outside_of_saved_tensor_hooks():
+        x.exp()
+    assert saved == ["inner"]
 
 
 def test_nodes_are_numbered_in_the_order_they_are_made():

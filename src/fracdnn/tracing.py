@@ -5,7 +5,8 @@ Torch has no public way to answer these questions. A new version of torch that m
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -126,6 +127,20 @@ def outside_of_modes(make: Callable[[], Any]) -> Any:
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         torch.cuda.current_stream().synchronize()
     return made
+
+
+@contextmanager
+def outside_of_saved_tensor_hooks() -> Iterator[None]:
+    """Take all hooks on saved tensors away for a while, and put them back."""
+    hooks = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        hooks.append(top)
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def operations_are_watched(device: str = "cpu") -> bool:

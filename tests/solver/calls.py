@@ -1,6 +1,9 @@
-"""Arguments of `fdeint` as test cases write them, all by keyword."""
+"""Arguments of `fdeint` as test cases write them, all by keyword; and how often func is evaluated."""
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from fracdnn.solver import Adaptive, Given, Graded, Uniform
 from fracdnn.solver.rare_options import OPTIONS
@@ -26,3 +29,25 @@ def grouped(**given: Any) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if name in OPTIONS}
     rest = {name: value for name, value in given.items() if name not in OPTIONS}
     return {**rest, "options": options} if options else rest
+
+
+class NotePoints(torch.autograd.Function):
+    """A time as it is; `note` gets the number of points at which a call of func evaluates it: inside of a map, all."""
+
+    @staticmethod
+    def forward(time: torch.Tensor, note: Callable[[int], Any]) -> torch.Tensor:
+        note(1)
+        return time.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, time: torch.Tensor, note: Callable[[int], Any]) -> tuple[torch.Tensor, Any]:
+        note(info.batch_size)
+        return time.clone(), in_dims[0]

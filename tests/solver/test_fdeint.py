@@ -6,7 +6,15 @@ import torch
 
 import fracdnn
 from fracdnn.caputo import mittag_leffler
-from fracdnn.solver import Given, fdeint, graded_mesh
+from fracdnn.solver import (
+    Given,
+    fdeint,
+    fdeint_delay,
+    fdeint_event,
+    fdeint_mass,
+    fdeint_tempered,
+    graded_mesh,
+)
 from fracdnn.solver.grids import is_uniform
 from tests.solver.calls import grouped
 
@@ -395,10 +403,59 @@ def test_a_learned_order_crosses_one():
 
 def test_the_dtype_of_the_time_that_func_sees():
     for t, dtype in (
-        ([0.0, 1.0], torch.float64),
-        (torch.tensor([0, 1]), torch.float64),
+        ([0.0, 1.0], torch.float32),
+        (torch.tensor([0, 1]), torch.float32),
         (torch.tensor([0.0, 1.0]), torch.float32),
+        (torch.tensor([0.0, 1.0], dtype=torch.float64), torch.float64),
     ):
         seen = []
-        fdeint(lambda t, u: (seen.append(t.dtype), -u)[1], torch.ones(1), t, order=0.5)  # noqa: B023
+
+        def func(t, u):
+            seen.append(t.dtype)  # noqa: B023
+            return -u
+
+        fdeint(func, torch.ones(1), t, order=0.5)
+        fdeint(func, torch.ones(1), t, order=0.5, n_steps=3)
+        fdeint(func, torch.ones(2, 1), t, order=0.5, batched=True)
+        fdeint(func, torch.ones(2, 1), t, order=0.5, batched=True, options={"breakpoints": [0.5]})
+        torch.func.vmap(lambda y0: fdeint(func, y0, t, order=0.5))(torch.ones(2, 1))  # noqa: B023
+        fdeint_delay(lambda t, u, past: func(t, u), torch.ones(1), t, order=0.5, delays=(0.3,))
+        fdeint_mass(func, torch.ones(1), t, order=0.5, mass=torch.eye(1))
+        fdeint_tempered(func, torch.ones(1), t, order=0.5, tempering=0.1)
         assert set(seen) == {dtype}
+
+
+@pytest.mark.parametrize("options", [{}, {"n_steps": 8}, {"batched": True}], ids=str)
+def test_the_dtype_of_the_time_that_an_event_sees(options):
+    for t0, dtype in (
+        (0.0, torch.float32),
+        (torch.tensor(0), torch.float32),
+        (torch.tensor(0.0), torch.float32),
+        (torch.tensor(0.0, dtype=torch.float64), torch.float64),
+    ):
+        seen, y0 = [], torch.ones(2, 1) if "batched" in options else torch.ones(1)
+
+        def note(t, u):
+            seen.append(t.dtype)  # noqa: B023
+            return u
+
+        time, _ = fdeint_event(
+            lambda t, u: -note(t, u),
+            y0,
+            t0,
+            event_fn=lambda t, u: note(t, u).reshape(len(u)) - 0.5,
+            t1=torch.tensor(3.0, dtype=torch.float64),
+            order=0.8,
+            **options,
+        )
+        assert set(seen) == {dtype}
+        assert time.dtype == torch.float64
+
+
+def test_a_late_sample_that_is_solved_alone_keeps_its_times():
+    """In float32, which func sees, the times of the first sample would be one."""
+    t = [[1e6, 1e6 + 1e-2, 1e6 + 2e-2], [0.0, 1.0, 2.0]]
+    found = fdeint(lambda t, u: -u, torch.ones(2, 1), t, order=0.7, batched=True)
+    for row, own in zip(found.unbind(1), t, strict=True):
+        expected = mittag_leffler(-((torch.tensor(own, dtype=torch.float64) - own[0]) ** 0.7), 0.7)
+        torch.testing.assert_close(row[:, 0].double(), expected, rtol=1e-4, atol=1e-6)

@@ -3,13 +3,14 @@
 import gc
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from fracdnn.exceptions import InvalidArgumentError
 from fracdnn.solver import fdeint
-from tests.solver.calls import grouped
+from tests.solver.calls import NotePoints, grouped
 
 Y0 = torch.tensor([1.0, -0.5], dtype=torch.float64)
 RATE = torch.tensor([-1.0, -2.0], dtype=torch.float64)
@@ -157,6 +158,7 @@ def test_without_gradients(options):
 
 @pytest.mark.parametrize("options", [{}, {"n_steps": 6}, {"method": "trapezoidal", "n_steps": 6}], ids=name)
 def test_func_sees_times_in_their_own_dtype_and_states_in_theirs(options):
+    """Where times have none, as a list or whole numbers, they get that of the state."""
     seen = set()
 
     def func(t, y):
@@ -169,9 +171,11 @@ def test_func_sees_times_in_their_own_dtype_and_states_in_theirs(options):
             u = fdeint(func, Y0.to(of_state), T.to(of_time), order=0.6, **grouped(**options))
             assert seen == {(of_time, of_state, 0)}
             assert u.dtype == of_state
-    seen.clear()
-    fdeint(func, Y0.float(), [0, 1, 2], order=0.6, **grouped(**options))
-    assert seen == {(torch.float64, torch.float32, 0)}
+    for t in ([0, 1, 2], [0.0, 1.0, 2.0], torch.tensor([0, 1, 2]), np.array([0.0, 1.0, 2.0])):
+        for of_state in (torch.float32, torch.float64):
+            seen.clear()
+            fdeint(func, Y0.to(of_state), t, order=0.6, **grouped(**options))
+            assert seen == {(of_state, of_state, 0)}
 
 
 class Field(nn.Module):
@@ -192,11 +196,12 @@ def test_modules_on_tuples_with_hooks(options, checkpoint):
     """Parameters get their gradients; hooks of modules run; one on a state's gradient sees it, and may change it."""
     torch.manual_seed(0)
     field, calls = Field(), []
-    field.register_forward_hook(lambda *_: calls.append(1))
+    field.register_forward_hook(lambda _, given, found: (NotePoints.apply(given[0], calls.append), found)[1])
     y0 = tuple(torch.randn(4, n, dtype=torch.float64, requires_grad=True) for n in (3, 2))
     found = fdeint(field, y0, T, order=(0.6, 0.9), info=True, **grouped(checkpoint=checkpoint, **options))
     assert [part.shape for part in found.states] == [(5, 4, 3), (5, 4, 2)]
-    assert len(calls) == found.n_evaluations
+    assert sum(calls) == found.n_evaluations
+    assert (len(calls) < 0.7 * found.n_evaluations) is (not options)  # of an adaptive grid, for many points at a time
     first, second = found.states
     seen = []
     second.register_hook(lambda gradient: (seen.append(gradient), 2.0 * gradient)[1])

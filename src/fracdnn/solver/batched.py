@@ -43,6 +43,7 @@ class _Batch:
     problem: Problem
     times: torch.Tensor
     clock_dtype: torch.dtype
+    has_clock: bool  # whether that is the dtype of given times, not the state's
     spacing: Spacing
     tolerances: Tolerances
     trajectory: bool
@@ -95,8 +96,8 @@ def solve_mapped(
     **options: Any,
 ) -> Solution:
     """A solve inside of `torch.func.vmap`, as one of a batch; `solve` is `fdeint` itself."""
-    times = t if isinstance(t, torch.Tensor) and t.is_floating_point() else check_numbers(t, "t")
-    start, times, orders = each_part(mapping.whole, (as_state(y0, "y0"), times, torch.as_tensor(order)))
+    start, orders = each_part(mapping.whole, (as_state(y0, "y0"), torch.as_tensor(order)))
+    times = mapping.whole(t) if isinstance(t, torch.Tensor) else t
     with outside_of_transforms() as transforms:
 
         def of_all(time: torch.Tensor, state: Any) -> Any:
@@ -226,11 +227,11 @@ def _alone(sample: int, batch: _Batch, solve_one: Callable[..., Any], rare: dict
         rows = starts.index_copy(0, at, state[None])
         return problem.packed_slope(begins.index_copy(0, at, time.reshape(1).to(begins)), rows)[sample]
 
-    order, given = problem.orders[sample], problem.value[sample]
+    order, given, times = problem.orders[sample], problem.value[sample], batch.times[sample]
     return solve_one(
         own,
         given if problem.velocity is None or float(order) <= 1.0 else (given, problem.velocity[sample]),
-        batch.times[sample].to(batch.clock_dtype),
+        times.to(batch.clock_dtype) if batch.has_clock else times.tolist(),
         order=order,
         grid=Adaptive(
             rtol=batch.tolerances.rtol.expand(len(batch.times), -1)[sample],
@@ -273,10 +274,10 @@ def _checked(func: Any, y0: Any, t: Any, order: Any, spacing: Spacing, slope: An
     if spacing.breakpoints is not None and len(spacing.breakpoints):
         func = _beside_jumps(func, spacing.breakpoints.detach().to(device), times[:, 0].detach())
     problem = posed_problem(func, y0, orders.reshape(-1).expand(size).to(device), slope, apart=True)
-    clock_dtype = t.dtype if isinstance(t, torch.Tensor) and t.is_floating_point() else torch.float64
+    has_clock = isinstance(t, torch.Tensor) and t.is_floating_point()
     given = ((spacing.atol, "atol"), (spacing.rtol, "rtol"))
     tolerances = Tolerances(*(_for_samples(each, name, size, problem).to(device) for each, name in given))
-    return _Batch(problem, times, clock_dtype, spacing, tolerances, trajectory)
+    return _Batch(problem, times, problem.clock_dtype(t), has_clock, spacing, tolerances, trajectory)
 
 
 def _for_samples(tolerance: Any, name: str, size: int, problem: Problem) -> torch.Tensor:

@@ -44,7 +44,8 @@ def fdeint_event(
 ) -> tuple[torch.Tensor, Any]:
     """Find the first time after t0, a float64 number, at which `event_fn(t, y)` is zero, and the solution there.
 
-    `event_fn` is given a time and a state like y0 and returns one number, which changes its sign at the event. It is
+    `event_fn` is given a time and a state like y0, as func is: the time in the dtype of `t0` where that is a
+    floating-point tensor, else in the state's. It returns one number, which changes its sign at the event. It is
     evaluated at `n_checks` times from t0 to `t1`: an event that comes and goes between two of them is not seen. A
     solution that starts at an event, with the value 0, does not count.
 
@@ -56,33 +57,31 @@ def fdeint_event(
     of the solution between its outputs, so that one solve is enough; where it comes before the first check, more checks
     are placed there and the equation is solved again. The gradient of time and state is exact for the discrete
     solution, in y0, order, t0 and whatever func and event_fn close over. `info=True` returns the time and a `Solution`
-    whose `states` is the state at the event; `n_evaluations` counts the calls of func in all solves.
+    whose `states` is the state at the event; `n_evaluations` counts the evaluations of func in all solves.
     """
     _check_call(event_fn, options)
     check_flag(info, "info")
     batched = check_flag(options.get("batched", False), "batched")
-    begin, end = torch.broadcast_tensors(_times(t0, "t0", batched=batched), _times(t1, "t1", batched=batched).detach())
-    late = ~((begin.detach() < end) & (end < math.inf))
-    if bool(late.any()):
-        raise InvalidArgumentError(
-            f"t1 must be later than t0 and finite, got {float(end[late][0]):g} for t0 = "
-            f"{float(begin.detach()[late][0]):g}; pass a later time"
-        )
-    event = _EventFunction(event_fn, batched, batched and (options.get("options") or {}).get("failures") == "nan")
+    begin, end = _span(t0, t1, batched=batched)
+    clock_dtype = t0.dtype if isinstance(t0, torch.Tensor) and t0.is_floating_point() else None
+    allows_nan = batched and (options.get("options") or {}).get("failures") == "nan"
+    event = _EventFunction(event_fn, batched, allows_nan, clock_dtype)
     solve = partial(fdeint, func, y0, order=order, info=True, **options)
     shares = torch.linspace(0.0, 1.0, check_count(n_checks, "n_checks", minimum=4) + 1, dtype=torch.float64)
-    t, n_evaluations = torch.lerp(begin, end, shares.to(end.device)[:, None]), 0
+    t, n_evaluations = event.rounded(torch.lerp(begin, end, shares.to(end.device)[:, None])), 0
     for _ in range(_MAX_SOLVES):
-        solution = solve(t[:, 0] if t.shape[1] == 1 else t.mT.contiguous())
+        solution = solve(event.times(t))
+        t = t.to(solution.grid.device)
         with torch.no_grad():
             bracket = event.bracket(t.detach(), solution)
             root = event.root(solution, bracket)
         n_evaluations += solution.n_evaluations
         is_coarse = solution.is_coarse(root[:, None] if batched else root).reshape(-1) & ~bracket.missing
-        if not bool(is_coarse.any()):
+        closer = event.rounded(torch.where(is_coarse, bracket.closer(t), t))
+        if not bool(is_coarse.any()) or not bool((closer.detach().diff(dim=0) > 0).all()):
             break
-        t = torch.where(is_coarse, bracket.closer(t), t)
-    else:
+        t = closer
+    if bool(is_coarse.any()):
         event.refuse_at_once(t, is_coarse & (bracket.before <= t[0]))
     time, state = event.attached(solution, root, bracket)
     if info:
@@ -139,11 +138,24 @@ class _Bracket:
 
 @dataclass(frozen=True, eq=False)
 class _EventFunction:
-    """The event function along a solution; of samples with `batched`, where NaN may be allowed."""
+    """The event function along a solution; of samples with `batched`, where NaN may be allowed.
+
+    `clock_dtype` is that of t0, of the times that func and the event function get; None for that of the state.
+    """
 
     function: Callable[[torch.Tensor, Any], torch.Tensor]
     batched: bool
     allows_nan: bool
+    clock_dtype: torch.dtype | None
+
+    def rounded(self, t: torch.Tensor) -> torch.Tensor:
+        """Return float64 times that the clock's dtype can hold."""
+        return t if self.clock_dtype is None else t.to(self.clock_dtype).to(torch.float64)
+
+    def times(self, t: torch.Tensor) -> Any:
+        """Return times [T, B] as `fdeint` takes them: a list, for which func gets times in the state's dtype."""
+        own = t[:, 0] if t.shape[1] == 1 else t.mT.contiguous()
+        return own.tolist() if self.clock_dtype is None else own.to(self.clock_dtype)
 
     def bracket(self, t: torch.Tensor, solution: Solution) -> _Bracket:
         """Return the checks around the first change of sign, of outputs at times t [T, B]."""
@@ -217,7 +229,8 @@ class _EventFunction:
         first = state[0] if isinstance(state, tuple) else state
         size = len(first) if self.batched else 1
         time = time.expand(size).to(first.device) if self.batched else time[0]
-        value = self.function(time, state)
+        clock_dtype = self.clock_dtype or torch.promote_types(first.dtype, torch.float32)
+        value = self.function(time.to(clock_dtype), state)
         what = "one number for each sample" if self.batched else "one number"
         if not isinstance(value, torch.Tensor):
             raise InvalidArgumentError(
@@ -274,6 +287,19 @@ def _first_change(values: torch.Tensor) -> torch.Tensor:
     first, later = signs.gather(0, start[None]), torch.arange(len(values), device=values.device)[:, None] > start
     changed = later & (signs * first <= 0) & (first != 0)
     return torch.where(changed.any(0), changed.int().argmax(0), len(values))
+
+
+def _span(t0: Any, t1: Any, *, batched: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both as float64 tensors of one shape, [1] or [B]; the first is still attached to the caller's graph."""
+    begin, end = _times(t0, "t0", batched=batched), _times(t1, "t1", batched=batched).detach()
+    begin, end = torch.broadcast_tensors(begin, end.to(begin.device))
+    late = ~((begin.detach() < end) & (end < math.inf))
+    if bool(late.any()):
+        raise InvalidArgumentError(
+            f"t1 must be later than t0 and finite, got {float(end[late][0]):g} for t0 = "
+            f"{float(begin.detach()[late][0]):g}; pass a later time"
+        )
+    return begin, end
 
 
 def _times(value: Any, name: str, *, batched: bool) -> torch.Tensor:

@@ -99,12 +99,12 @@ def fdeint(
 ) -> State | Solution:
     """Solve d_t^order u = func(t, u), u(t[0]) = y0, and return u at every time in `t`: [len(t), *y0.shape].
 
-    `func(t, y)` gets a time (in the dtype of a floating-point `t`, else the state's) and a state, and returns a slope
-    of the same shape, or numbers and lists that can become one. `y0` is a tensor or a tuple of tensors; numbers, lists
-    and NumPy arrays become float64 tensors. For orders above 1 y0 may be a pair (value, slope). `t` are increasing
-    times, from the initial one on. `order` lies in (0, 2]: one number; a tensor or list that broadcasts against the
-    state; or one for each tensor of a tuple. `grid` says where the solver's nodes lie; from `fracdnn.solver`, see
-    docs/solver.md:
+    `func(t, y)` gets a time and a state, and returns a slope of the same shape, or numbers and lists that can become
+    one. The time has the dtype of `t` where that is a floating-point tensor, else the state's (float32 for 16 bits).
+    `y0` is a tensor or a tuple of tensors; numbers, lists and NumPy arrays become float64 tensors. For orders above 1
+    y0 may be a pair (value, slope). `t` are increasing times, from the initial one on. `order` lies in (0, 2]: one
+    number; a tensor or list that broadcasts against the state; or one for each tensor of a tuple. `grid` says where the
+    solver's nodes lie; from `fracdnn.solver`, see docs/solver.md:
 
     - `Adaptive(rtol=1e-5, atol=1e-8, max_step=inf)`, the default: the error stays about `atol` + `rtol` · |u|.
       `fdeint(…, rtol=…, atol=…)` is short for it.
@@ -176,10 +176,7 @@ class _Request:
         problem = posed_problem(func, y0, order, rare["slope"])
         problem.max_evaluations = most_evaluations(rare["max_evaluations"], spacing)
         problem.probe_at = _PROBE_AT if spacing.kind == "adaptive" and not being_transformed() else -1
-        # Func gets times in their own dtype, or in the state's: 16 bits would not tell them apart.
-        wide = torch.promote_types(problem.value.dtype, torch.float32)
-        clock = t if isinstance(t, torch.Tensor) and t.is_floating_point() else times.to(wide)
-        times, clock = (each.clone().to(problem.value.device) for each in (times, clock))
+        times, clock = (each.clone().to(problem.value.device) for each in (times, times.to(problem.clock_dtype(t))))
         if spacing.breakpoints is not None:
             problem.jumps_at(spacing.breakpoints, times[0], clock.dtype)
         return cls(spacing, times, clock, problem, check_flag(trajectory, "trajectory"))

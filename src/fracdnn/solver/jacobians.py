@@ -9,7 +9,7 @@ import torch
 from fracdnn.exceptions import FracdnnError, InvalidArgumentError
 from fracdnn.solver.arrays import component_sizes
 from fracdnn.solver.problem import NOT_MAPPED, Problem
-from fracdnn.tracing import being_transformed
+from fracdnn.tracing import being_transformed, outside_of_saved_tensor_hooks
 
 _ROW_BY_ROW = 8  # components up to which rows of a Jacobian come one by one
 _FEWEST_MAPPED = 2  # components from which one call of func for all points pays
@@ -56,7 +56,8 @@ def slopes_with_jacobians(
     long_enough = n >= _FEWEST_MAPPED and problem.n_evaluations >= _MAPPED_AFTER
     if problem.can_be_mapped and long_enough and not apart and not transformed:
         try:
-            by_map = _mapped_jacobians(problem, clock, states)
+            with outside_of_saved_tensor_hooks():  # such as a checkpoint's, inside of which `jacrev` does not run
+                by_map = _mapped_jacobians(problem, clock, states)
         except NOT_MAPPED:
             problem.can_be_mapped = False
         else:

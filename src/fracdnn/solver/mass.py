@@ -54,10 +54,10 @@ def fdeint_mass(
 def _consistent_start(func: MassFunction, state: torch.Tensor, t: Any, options: dict[str, Any]) -> Any:
     """Return the state with the same mass · u in which the constraints hold at the start."""
     problem, start = posed_problem(func, state, 1.0), check_times(t).to(state.device)[0]
+    clock = start.to(problem.clock_dtype(t))
     breakpoints = (options.get("options") or {}).get("breakpoints")
     if breakpoints is not None:  # func is evaluated as the right limit
-        problem.jumps_at(check_times(breakpoints, "breakpoints", minimum=0), start, torch.float64)
-    clock = start.to(t.dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else start
+        problem.jumps_at(check_times(breakpoints, "breakpoints", minimum=0), start, clock.dtype)
     try:
         return problem.states.unpack(consistent_state(problem, clock, problem.value))
     except NotConvergedError:

@@ -18,11 +18,14 @@ def repeatable(scheme: Any, run: Callable[..., tuple[torch.Tensor, torch.Tensor,
     """
     solvers = [each for each in vars(scheme).values() if isinstance(each, CoupledSolver)]
     known = [(solver, dict(vars(solver))) for solver in solvers]
+    problem = scheme.problem
+    mapping = problem.can_be_mapped, problem.is_mapped
     segment_end = SegmentEnd("func", _REMEDY)
 
     def part(*given: Any) -> Any:
         for solver, state in known:
             vars(solver).update(state)
+        problem.can_be_mapped, problem.is_mapped = mapping
         begin, end, result = run(*given)
         segment_end.check(begin, end)
         return result

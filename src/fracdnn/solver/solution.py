@@ -40,7 +40,9 @@ class Solution:
     """What `fdeint(..., info=True)` gives: the states, and how they came about.
 
     `grid` holds the times of the nodes, `n_rejected` counts the steps that an adaptive grid tried and gave up, and
-    `n_evaluations` the calls of func, those for finding the grid among them.
+    `n_evaluations` the pairs of a time and a state, or of B times and states with `batched=True`, at which func was
+    evaluated, those for finding the grid among them. These are the calls of func, but for one call inside of
+    `torch.func.vmap`, as an adaptive grid makes it for all points of a panel, which counts each of them.
 
     With `batched=True` there are a row of `grid` (the last time repeated), a number of steps and a `status` for each
     sample; a sample solved alone has a row of NaN.
