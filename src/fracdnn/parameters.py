@@ -114,7 +114,7 @@ def with_parameters(kind: type[Estimator]) -> type[Estimator]:
         if each.metadata:
             allowed[each.name], meanings[each.name] = each.metadata["allowed"], each.metadata["meaning"]
     kind._parameter_rules, kind._parameter_meanings = allowed, meanings  # type: ignore[attr-defined]
-    kind.__init__ = _with_usual_errors(kind.__init__)  # type: ignore[misc]
+    kind.__init__ = _with_usual_errors(kind.__init__)  # type: ignore[method-assign]
     return kind
 
 

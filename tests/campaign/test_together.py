@@ -71,7 +71,7 @@ def estimator(chosen):
     """A small training, saved nowhere."""
     X, y = make_level_set(chosen.randint(20, 80), random_state=chosen.randrange(2**31))
     options = {"n_layers": chosen.randint(1, 10), "width": chosen.choice([None, 8]), "max_iter": 4}
-    options |= {"solver": chosen.choice(["lbfgs", "bfgs", "adam"]), "order": chosen.uniform(0.1, 1.0)}
+    options |= {"optimizer": chosen.choice(["lbfgs", "bfgs", "adam"]), "order": chosen.uniform(0.1, 1.0)}
     model = fracdnn.FractionalClassifier(**options, activation="tanh", random_state=chosen.randrange(2**31))
     return [torch.from_numpy(model.fit(X, y).predict_proba(X))]
 
@@ -135,8 +135,9 @@ def test_one_model_predicts_for_several_threads():
     """As in a server: batches of many sizes, so that each thread makes routes of its own."""
     X, y = make_level_set(400, random_state=0)
     chosen = random.Random(seed_of("server"))
-    for solver in ("lbfgs", "adam"):
-        model = fracdnn.FractionalClassifier(solver=solver, max_iter=3, n_layers=12, width=8, random_state=0).fit(X, y)
+    for optimizer in ("lbfgs", "adam"):
+        model = fracdnn.FractionalClassifier(optimizer=optimizer, max_iter=3, n_layers=12, width=8, random_state=0)
+        model.fit(X, y)
         sizes = [[chosen.randint(1, 60) for _ in range(cases(10, 500))] for _ in range(3)]
         found = in_threads(*(lambda s=s, m=model: [m.predict_proba(X[:n]) for n in s] for s in sizes))
         for wanted, ours in zip(sizes, found, strict=True):

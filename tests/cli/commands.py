@@ -102,14 +102,14 @@ def _parent(light):
     return process
 
 
-def run(*arguments, cwd, stdin="", file_size=0, missing=(), moment=None):
+def run(*arguments, cwd, stdin="", file_size=0, missing=(), moment=None, **environment):
     """`fracdnn` with these arguments: return code and what it wrote.
 
     `file_size` limits the files it may write; it cannot import modules that are `missing`; `moment` is when it gets
-    Ctrl-C (see `interrupted`).
+    Ctrl-C (see `interrupted`). Any other keyword is a variable of its environment.
     """
     request = {"arguments": [str(argument) for argument in arguments], "file_size": file_size, "missing": missing}
-    return _done({**request, "moment": moment, "program": None}, cwd, stdin)[0]
+    return _done({**request, "moment": moment, "program": None}, cwd, stdin, environment=environment)[0]
 
 
 def run_light(*arguments, cwd, **environment):

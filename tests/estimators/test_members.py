@@ -117,6 +117,11 @@ def test_each_member_is_trained_without_rows_of_its_own(kind, optimizer, tmp_pat
     assert sorted(chain(*held_out)) == list(range(n))
 
 
+def called(network, features):
+    """The output for features of a CPU, computed where the network is."""
+    return network(features.to(network.W.device)).cpu()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_probabilities_are_the_mean_of_the_members(dtype):
     fitted = small(dtype=dtype).fit(X, y)
@@ -125,7 +130,9 @@ def test_probabilities_are_the_mean_of_the_members(dtype):
     features = fitted.shaping_(inputs, fitted.standardization_(inputs))
     assert features.shape[1] > 4
     with torch.no_grad():
-        each = [torch.softmax(network(features) / fitted.temperature_, 1).numpy() for network in fitted.members_]
+        each = [
+            torch.softmax(called(network, features) / fitted.temperature_, 1).numpy() for network in fitted.members_
+        ]
     assert not np.allclose(each[0], each[1])
     np.testing.assert_allclose(fitted.predict_proba(X), np.mean(each, axis=0), rtol=1e-12)
     np.testing.assert_array_equal(fitted.decision_function(X), np.log(fitted.predict_proba(X)))
@@ -138,7 +145,7 @@ def test_values_are_the_mean_of_the_members(dtype):
     inputs = torch.from_numpy(X[:, :3])
     features = fitted.shaping_(inputs, fitted.standardization_(inputs))
     with torch.no_grad():
-        each = [fitted.target_scale_.undo(network(features)).numpy()[:, 0] for network in fitted.members_]
+        each = [fitted.target_scale_.undo(called(network, features)).numpy()[:, 0] for network in fitted.members_]
     np.testing.assert_allclose(fitted.predict(X[:, :3]), np.mean(each, axis=0), rtol=1e-12)
 
 

@@ -41,8 +41,8 @@ class Deployed(nn.Module):
 def _fixed(network: FractionalNetwork, suffix: str) -> FractionalNetwork:
     """Return a copy on the CPU in float64 whose order is a constant, with operations that the format has."""
     options = {**network.options, "order": float(network.order.detach()), "learn_order": False}
-    if suffix == ".onnx" and options["activation"] == "gelu":
-        options["activation"] = _single_gelu
+    if suffix == ".onnx":
+        options["activation"] = _FOR_ONNX.get(options["activation"], options["activation"])
     fixed = FractionalNetwork(**options, dtype=torch.float64)
     fixed.load_state_dict(network.state_dict(), strict=False)
     return fixed.eval()
@@ -87,6 +87,17 @@ def _check_columns(encoding: Encoder, suffix: str) -> None:
 def _single_gelu(x: torch.Tensor) -> torch.Tensor:
     """Return GELU computed in float32, 1e-7 off: ONNX Runtime has no error function in float64."""
     return nn.functional.gelu(x.to(torch.float32)).to(x.dtype)
+
+
+def _silu_without_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """Return SiLU as x / (1 + e^-x), which is -0 where e^-x is infinite.
+
+    Some versions of ONNX Runtime replace x sigmoid(x) with an operator of theirs that has no kernel in float64.
+    """
+    return x / (1 + torch.exp(-x))
+
+
+_FOR_ONNX = {"gelu": _single_gelu, "silu": _silu_without_sigmoid}
 
 
 def _with_columns(model: Any, encoding: Encoder) -> Any:
