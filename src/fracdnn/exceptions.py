@@ -53,11 +53,7 @@ class TableError(FracdnnError, ValueError):
 
 
 class RankError(FracdnnError, RuntimeError):
-    """Another process of a training failed, ended or hangs; `reporter` is the rank that should say so to people."""
-
-    def __init__(self, message: str, *, reporter: int = 0) -> None:
-        super().__init__(message)
-        self.reporter = reporter
+    """Another process of a training failed, ended or hangs."""
 
 
 class MissingExtraError(FracdnnError, ImportError):

@@ -23,7 +23,7 @@ _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 def process_group(timeout: float, source: str) -> Iterator[None]:
     """The ranks of torchrun's environment, without it one process; only the first one talks to people.
 
-    A rank that does not answer for `timeout` seconds is given up. Where the first is lost, the next one says so.
+    A rank that does not answer for `timeout` seconds is given up.
     """
     if not (math.isfinite(timeout) and timeout > 0):
         raise typer.BadParameter(f"must be a number of seconds above 0, got {timeout}", param_hint="--timeout")
@@ -54,9 +54,6 @@ def process_group(timeout: float, source: str) -> Iterator[None]:
         ) from error
     try:
         yield
-    except RankError as error:
-        mute(rank != error.reporter)
-        raise
     finally:
         distributed.destroy_process_group()
 

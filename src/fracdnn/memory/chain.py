@@ -23,12 +23,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.exceptions import InvalidArgumentError, NotFiniteError, StateChangedError
 from fracdnn.memory.exact import Keep
 from fracdnn.memory.plan import MemorylessPlan, MemoryPlan
-from fracdnn.memory.recomputation import SegmentEnd, segments
+from fracdnn.memory.recomputation import SegmentEnd, recomputed, segments
 from fracdnn.memory.sums import HistorySum, wide
 from fracdnn.tracing import (
     apply_outside_of_transforms,
@@ -175,7 +174,7 @@ class _Walk:
             end.check(state, change)
             return _apply_step(tape, sums, j, state, change)
 
-        return recomputed(call, y.new_empty(0), use_reentrant=False)  # the argument tells the device of random numbers
+        return recomputed(call, y.new_empty(0))  # the argument tells the device of random numbers
 
     def in_segments(self, history: HistorySum, y: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Do the same in segments that are computed again in the backward pass."""
@@ -185,7 +184,7 @@ class _Walk:
             names = f"{name(layers[0] - 1)} to {name(layers[-1] - 1)}" if len(layers) > 1 else name(layers[0] - 1)
             end = SegmentEnd(names, _REMEDY, copy=layers.stop > n_layers)
             segment, position = partial(self._segment, layers, end, [history]), history.position(layers.start)
-            y, states = recomputed(segment, y, *position, use_reentrant=False)
+            y, states = recomputed(segment, y, *position)
             found.extend(states)
         return y, found
 

@@ -3,15 +3,45 @@
 Between the passes the positions are held in which segments began, and in the backward pass the graph of one segment.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from fracdnn.exceptions import StateChangedError
 from fracdnn.tracing import in_dispatch_mode, values_are_unknown
 
 # Numbers a layer saves for its backward pass, in states: two for a linear map and its activation, many for attention.
 _SAVED_BY_A_LAYER = 4
+
+
+def recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return function(*arguments) with a torch checkpoint: the backward pass computes it again.
+
+    Torch 2.11 leaves its hooks in place while the traceback of what `function` raises lives, and whatever is
+    computed until then would be taken for a part of it. So the error is raised when the checkpoint has ended.
+    """
+    if torch.compiler.is_compiling():
+        return checkpoint(function, *arguments, use_reentrant=False)
+    calls, errors = 0, list[BaseException]()
+
+    def call(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            if calls > 1:  # of the backward pass, where torch ends the call in this way, too
+                raise
+            errors.append(error)
+            return None
+
+    result = checkpoint(call, *arguments, use_reentrant=False)
+    if errors:
+        raise errors.pop()
+    return result
 
 
 def segment_length(n_steps: int, position: float) -> float:

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import kernel_modes
 from fracdnn.exceptions import InvalidArgumentError, NotConvergedError, NotFiniteError
+from fracdnn.memory.recomputation import recomputed
 from fracdnn.solver.batched_panels import BatchedPanels, BatchedSearch, Outputs, merged
 from fracdnn.solver.collocation import Memory, Panel
 from fracdnn.solver.dense import DensePanels
@@ -184,7 +184,7 @@ def _walk(
         guess = torch.where(done[..., None], guess, scheme.problem.value.detach()[:, None])
         end = torch.where(done, end, begin + scheme.shortest)
         given = (memory, begin, end - begin, guess)
-        panel = recomputed(solved, *given, use_reentrant=False) if checkpoint else solved(*given)
+        panel = recomputed(solved, *given) if checkpoint else solved(*given)
         panels.append((panel.states, panel.slopes))
         outputs.note(scheme, memory, panel, end, active)
         goes_on = active & (number + 1 < counts)

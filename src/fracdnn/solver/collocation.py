@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.caputo.modes import Modes, kernel_modes
 from fracdnn.exceptions import NotConvergedError
-from fracdnn.memory.recomputation import segment_length
+from fracdnn.memory.recomputation import recomputed, segment_length
 from fracdnn.solver.arrays import Array, as_numpy, as_tensor, cast, library
 from fracdnn.solver.constraints import MassMatrix
 from fracdnn.solver.coupled import CoupledSolver, System
@@ -300,7 +299,7 @@ def walk(
     for first in range(0, grid.n_steps, length):
         numbers = range(first, min(first + length, grid.n_steps))
         if checkpoint:
-            memory, states = recomputed(repeatable(scheme, over), numbers, memory, use_reentrant=False)
+            memory, states = recomputed(repeatable(scheme, over), numbers, memory)
         else:
             memory, states = over(numbers, memory)[-1]
         found.extend(states)

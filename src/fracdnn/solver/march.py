@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.utils.checkpoint import checkpoint as recomputed
 
 from fracdnn.exceptions import UnstableStepsWarning, user_stacklevel
-from fracdnn.memory.recomputation import segment_length
+from fracdnn.memory.recomputation import recomputed, segment_length
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.history import BLOCK, BlockSums, Carry, History
 from fracdnn.solver.methods import Method, Node, Stage
@@ -60,7 +59,7 @@ class March:
             part = blocks[number : number + length]
             if checkpoint:
                 again = repeatable(self.method, self._over)
-                position, more = recomputed(again, part, position, places, use_reentrant=False)
+                position, more = recomputed(again, part, position, places)
             else:
                 position, more = self._over(part, position, places)[-1]
             found.extend(more)

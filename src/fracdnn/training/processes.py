@@ -5,10 +5,14 @@ averages gradients over all ranks, weighted by what their samples weigh, so that
 Where torch.distributed is not initialized, every function returns what it was given.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import distributed
+
+from fracdnn.exceptions import RankError
 
 
 def count() -> int:
@@ -26,11 +30,25 @@ def is_first() -> bool:
     return rank() == 0
 
 
+@contextmanager
+def _all_ranks() -> Iterator[None]:
+    """Raise RankError where torch.distributed finds that another rank has ended or does not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        words = " ".join(str(error).split())[:120]
+        raise RankError(
+            f"all {count()} processes must run until the training ends, but one ended or did not answer ({words}); "
+            f"see what it wrote, then start torchrun again with --resume"
+        ) from error
+
+
 def from_each(value: Any) -> list[Any]:
     """Return the values of all ranks: arrays, tensors on the CPU, text, plain values."""
     values = [value] * count()
     if count() > 1:
-        distributed.all_gather_object(values, value)
+        with _all_ranks():
+            distributed.all_gather_object(values, value)
     return values
 
 
@@ -38,14 +56,16 @@ def from_first(value: Any) -> Any:
     """Return rank 0's value on every rank."""
     values = [value]
     if count() > 1:
-        distributed.broadcast_object_list(values)
+        with _all_ranks():
+            distributed.broadcast_object_list(values)
     return values[0]
 
 
 def add_up(values: torch.Tensor) -> torch.Tensor:
     """Return the sum over ranks."""
     if count() > 1:
-        distributed.all_reduce(values)
+        with _all_ranks():
+            distributed.all_reduce(values)
     return values
 
 
