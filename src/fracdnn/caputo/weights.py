@@ -131,7 +131,7 @@ def memory_matrix(order: Number, n_layers: int) -> torch.Tensor:
     row = torch.arange(1, n_layers + 1, device=order.device).unsqueeze(-1)
     lag = row - torch.arange(n_layers, device=order.device)
     differences = _differences(order, n_layers).expand(n_layers, n_layers)
-    matrix = differences.gather(1, (lag - 1).clamp(min=0)).tril()
+    matrix = differences.gather(1, torch.where(lag > 0, lag - 1, 0)).tril()  # Inductor fails for clamped indices
     oldest = lag_increments(1.0 - order, n_layers).expand(n_layers, n_layers).gather(1, row - 1)
     return torch.cat([oldest, matrix[:, 1:]], dim=1)
 
