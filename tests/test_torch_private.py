@@ -20,10 +20,6 @@ MAPPED = "solver/test_torch.py::test_vmap_of_the_default_gives_each_sample_its_o
 # Where it is used, and the test of it. `Tensor`, `Module`, `Node` and `MultiheadAttention` are objects of torch.
 PRIVATE = {
     "torch._C._are_functorch_transforms_active": (TRACING, "test_tracing.py::test_what_is_traced"),
-    "torch._C._len_torch_function_stack": (
-        TRACING,
-        "test_tracing.py::test_modes_autocast_anomalies_and_global_hooks_watch",
-    ),
     "torch._C._functorch.is_functorch_wrapped_tensor": (TRACING, "test_tracing.py::test_what_carries_a_derivative"),
     "torch._C._functorch.is_legacy_batchedtensor": (TRACING, "test_tracing.py::test_batches_of_cotangents"),
     "torch._C._functorch.is_batchedtensor": (TRACING, "test_tracing.py::test_batches_of_cotangents"),
@@ -42,10 +38,6 @@ PRIVATE = {
         "test_tracing.py::test_backward_passes_have_numbers_and_ends",
     ),
     "torch.autograd.forward_ad._current_level": (TRACING, "test_tracing.py::test_what_carries_a_derivative"),
-    "torch.nn.modules.module._has_any_global_hook": (
-        TRACING,
-        "test_tracing.py::test_modes_autocast_anomalies_and_global_hooks_watch",
-    ),
     "torch.utils._python_dispatch._get_current_dispatch_mode_stack": (
         TRACING,
         "test_tracing.py::test_selective_checkpoints",
@@ -63,9 +55,6 @@ PRIVATE = {
         TRACING,
         "test_tracing.py::test_constants_are_made_outside_of_all_modes",
     ),
-    "Node._sequence_nr": (TRACING, "test_tracing.py::test_nodes_are_numbered_in_the_order_they_are_made"),
-    "Tensor._backward_hooks": (TRACING, "test_tracing.py::test_hooks_on_a_tensor"),
-    "Tensor._post_accumulate_grad_hooks": (TRACING, "test_tracing.py::test_hooks_on_a_tensor"),
     "Module._compiled_call_impl": (TRACING, "test_tracing.py::test_hooks_on_a_module"),
     "Tensor._version": (TRACING, "memory/test_engine.py::test_versions_count_what_is_written_but_in_inference_mode"),
     "Module._load_from_state_dict": (

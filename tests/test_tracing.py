@@ -16,7 +16,6 @@ def test_nothing_is_traced_by_default():
     assert not tracing.being_traced()
     assert not tracing.being_transformed()
     assert not tracing.in_dispatch_mode()
-    assert not tracing.operations_are_watched()
     assert tracing.Watch.now() == (False, False)
 
 
@@ -57,13 +56,11 @@ def test_what_a_backward_pass_will_be():
     x, seen = torch.zeros(3, requires_grad=True), []
     with torch._dynamo.compiled_autograd._enable(lambda graph: graph):
         assert tracing.being_transformed()
-        assert tracing.operations_are_watched()
         y = x.clone()
         y.register_hook(lambda _: seen.append(tracing.backward_is_compiled()))
         y.sum().backward()
     assert seen == [True]
     assert not tracing.being_transformed()
-    assert not tracing.operations_are_watched()
     assert not tracing.backward_is_compiled()
 
 
@@ -91,25 +88,10 @@ class Dispatched(TorchDispatchMode):
         return function(*arguments, **(options or {}))
 
 
-class Called(TorchFunctionMode):
-    def __torch_function__(self, function, types, arguments=(), options=None):
-        return function(*arguments, **(options or {}))
-
-
-def test_modes_autocast_anomalies_and_global_hooks_watch():
+def test_a_dispatch_mode():
+    assert not tracing.in_dispatch_mode()
     with Dispatched():
         assert tracing.in_dispatch_mode()
-        assert tracing.operations_are_watched()
-    with Called():
-        assert tracing.operations_are_watched()
-    with torch.autocast("cpu", torch.bfloat16):
-        assert tracing.operations_are_watched()
-    with torch.autograd.set_detect_anomaly(True):
-        assert tracing.operations_are_watched()
-    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
-    assert tracing.operations_are_watched()
-    handle.remove()
-    assert not tracing.operations_are_watched()
 
 
 @pytest.mark.parametrize(
@@ -128,15 +110,6 @@ def test_hooks_on_a_module(change):
     assert not tracing.has_module_hooks(module)
     change(module)
     assert tracing.has_module_hooks(module)
-
-
-def test_hooks_on_a_tensor():
-    one, two = (torch.zeros(2, requires_grad=True) for _ in range(2))
-    assert not tracing.has_tensor_hooks(one)
-    one.register_hook(lambda gradient: None)
-    two.register_post_accumulate_grad_hook(lambda tensor: None)
-    assert tracing.has_tensor_hooks(one)
-    assert tracing.has_tensor_hooks(two)
 
 
 class Look(torch.autograd.Function):
@@ -253,10 +226,3 @@ def test_hooks_on_saved_tensors_are_taken_away_and_put_back():
     with tracing.outside_of_saved_tensor_hooks():
         x.exp()
     assert saved == ["inner"]
-
-
-def test_nodes_are_numbered_in_the_order_they_are_made():
-    x = torch.ones(2, requires_grad=True)
-    first = x * 2.0
-    second = first.sum()
-    assert tracing.sequence_number(first.grad_fn) < tracing.sequence_number(second.grad_fn)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack, temporarily_restore_interpreter_stack
-from torch.nn.modules import module as torch_modules
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 _CALL = "_compiled_call_impl"  # an attribute of modules, where they are compiled
@@ -143,26 +142,9 @@ def outside_of_saved_tensor_hooks() -> Iterator[None]:
             torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
-def operations_are_watched(device: str = "cpu") -> bool:
-    """Return whether anything transforms or observes every operation, so that none may be left out or combined."""
-    return bool(
-        being_transformed()
-        or in_dispatch_mode()
-        or torch._C._len_torch_function_stack()
-        or torch.is_autocast_enabled(device)
-        or torch.is_anomaly_enabled()
-        or torch_modules._has_any_global_hook()
-    )
-
-
 def has_module_hooks(module: nn.Module) -> bool:
     """Return whether calling a module does more than its class's `forward`: hooks, a new `forward`, a compiled call."""
     return any(value for name, value in vars(module).items() if name in ("forward", _CALL) or name.endswith("_hooks"))
-
-
-def has_tensor_hooks(*tensors: torch.Tensor | None) -> bool:
-    """Return whether anything observes the gradient of one of these tensors before or after it is accumulated."""
-    return any(x is not None and bool(x._backward_hooks or x._post_accumulate_grad_hooks) for x in tensors)
 
 
 def versions(tensors: Iterable[torch.Tensor]) -> list[int]:
@@ -178,8 +160,3 @@ def is_batch_of_cotangents(cotangent: torch.Tensor) -> bool:
 def apply_outside_of_transforms(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """Return `function.apply` for where no `torch.func` transform is under way, without the time to look for one."""
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
-
-
-def sequence_number(node: Any) -> int:
-    """Return the number of a node of the graph: later nodes of one thread have larger ones."""
-    return node._sequence_nr()
