@@ -51,9 +51,9 @@ class DensePanels:
         """Store states and slopes of panels, of NumPy's or torch's kind; None where none were kept."""
         if not panels:
             return None
-        states, slopes = (torch.stack([torch.as_tensor(panel[kind]) for panel in panels]) for kind in (0, 1))
-        given = (each.to(problem.value.dtype) for each in (states, slopes))
-        return cls(problem.states, problem.value, problem.velocity, problem.orders, edges, *given, coarse)
+        both = (torch.stack([torch.as_tensor(panel[kind]) for panel in panels]) for kind in (0, 1))
+        states, slopes = (each.to(problem.value.dtype) for each in both)
+        return cls(problem.states, problem.value, problem.velocity, problem.orders, edges, states, slopes, coarse)
 
     def is_coarse(self, elapsed: torch.Tensor) -> torch.Tensor:
         """Return True for each time at which the solution may miss the tolerances."""

@@ -187,8 +187,8 @@ class _EventFunction:
             place = ((values[1:] * low) <= 0).int().argmax(0)[None]
             t = torch.cat([before[None], inner, after[None]])
             rows = [each.gather(0, place + later)[0] for each in (t, values) for later in (0, 1)]
-            pairs = zip(rows, (before, after, low, high), strict=True)
-            before, after, low, high = (torch.where(wide, new, old) for new, old in pairs)
+            ends = zip(rows, (before, after, low, high), strict=True)
+            before, after, low, high = (torch.where(wide, new, old) for new, old in ends)
         return before + torch.where(bracket.missing | (low == high), 0.5, low / (low - high)) * (after - before)
 
     def attached(self, solution: Solution, root: torch.Tensor, bracket: _Bracket) -> tuple[torch.Tensor, Any]:

@@ -80,7 +80,7 @@ class Solution:
         After pickling, the slopes that were integrated, which are func to about the tolerance.
         """
         request, times = self._request, self._checked(t, "derivative")
-        if request is None:
+        if request is None and self._panels is not None:
             return self._layout.unpack(self._panels.at(times - self._times[..., :1], slopes=True))
         rows = zip(times.to(request.clock.dtype), self._packed(times), strict=True)
         return self._layout.unpack(torch.stack([request.problem.packed_slope(*row) for row in rows]))
