@@ -5,7 +5,7 @@ import torch
 
 from fracdnn.caputo import mittag_leffler
 from fracdnn.solver import fdeint
-from tests.solver.calls import grouped
+from tests.solver.calls import NotePoints, grouped
 
 
 def rest(t, u):
@@ -70,10 +70,11 @@ def test_a_large_mild_state_is_iterated_to_rounding():
 @torch.no_grad()
 def test_one_call_of_func_for_all_points_of_a_panel():
     """Inside of `torch.func.vmap` where func allows it; the values are those of calls one by one."""
-    calls = []
+    calls, points = [], []
 
     def plain(t, u):
         calls.append(t)
+        NotePoints.apply(t, points.append)
         return torch.stack([-u[0] + u[1] * u[2], -1e3 * u[1] * u[2] + u[0], u[0] - u[2] * torch.cos(t)])
 
     def deciding(t, u):
@@ -82,7 +83,9 @@ def test_one_call_of_func_for_all_points_of_a_panel():
     solutions = []
     for func in (plain, deciding):
         calls.clear()
+        points.clear()
         solutions.append(fdeint(func, [1.0, 0.5, 0.0], [0.0, 2.0], order=0.9, info=True))
+        assert sum(points) == solutions[-1].n_evaluations
         # A func that decides by values is called one by one, and counted the same.
         assert (len(calls) < 0.5 * solutions[-1].n_evaluations) is (func is plain)
     torch.testing.assert_close(solutions[0].states, solutions[1].states, rtol=1e-9, atol=1e-12)

@@ -201,7 +201,6 @@ def test_modules_on_tuples_with_hooks(options, checkpoint):
     found = fdeint(field, y0, T, order=(0.6, 0.9), info=True, **grouped(checkpoint=checkpoint, **options))
     assert [part.shape for part in found.states] == [(5, 4, 3), (5, 4, 2)]
     assert sum(calls) == found.n_evaluations
-    assert (len(calls) < 0.7 * found.n_evaluations) is (not options)  # of an adaptive grid, for many points at a time
     first, second = found.states
     seen = []
     second.register_hook(lambda gradient: (seen.append(gradient), 2.0 * gradient)[1])

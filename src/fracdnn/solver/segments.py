@@ -17,15 +17,15 @@ def repeatable(scheme: Any, run: Callable[..., tuple[torch.Tensor, torch.Tensor,
     Each call begins with what the solvers of a scheme know now, and has to end in the same state.
     """
     solvers = [each for each in vars(scheme).values() if isinstance(each, CoupledSolver)]
-    known = [(solver, dict(vars(solver))) for solver in solvers]
-    problem = scheme.problem
-    mapping = problem.can_be_mapped, problem.is_mapped
+    known: list[tuple[Any, dict[str, Any]]] = [(solver, dict(vars(solver))) for solver in solvers]
+    # By these a problem decides whether it calls func for many points at a time.
+    names = ("can_be_mapped", "is_mapped", "n_evaluations", "probe_at")
+    known.append((scheme.problem, {name: getattr(scheme.problem, name) for name in names}))
     segment_end = SegmentEnd("func", _REMEDY)
 
     def part(*given: Any) -> Any:
-        for solver, state in known:
-            vars(solver).update(state)
-        problem.can_be_mapped, problem.is_mapped = mapping
+        for each, state in known:
+            vars(each).update(state)
         begin, end, result = run(*given)
         segment_end.check(begin, end)
         return result
