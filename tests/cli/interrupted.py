@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from fracdnn.training.progress import Log
 
-ticks = 0
+ticks = last_iteration = 0
 
 
 def interrupt_at(moment):
@@ -20,9 +20,11 @@ def interrupt_at(moment):
 
     def counted(method):
         def tick(self, *arguments, **options):
-            global ticks
-            # Of several members, the first to come to an iteration counts.
-            is_tick = not isinstance(self, Log) or arguments[0].iteration > self._done
+            global ticks, last_iteration
+            is_tick = True
+            if isinstance(self, Log):  # Members side by side count once per iteration, those in turn each for itself.
+                is_tick = arguments[0].iteration != last_iteration
+                last_iteration = arguments[0].iteration
             ticks += is_tick
             if is_tick and str(ticks) == moment:
                 signal.raise_signal(signal.SIGINT)
