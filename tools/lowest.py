@@ -10,7 +10,7 @@ from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 # Extras of users; those of developers are pinned by constraints.txt.
-EXTRAS = ("estimators", "tables", "report", "cli", "onnx", "fast", "fit")
+EXTRAS = ("estimators", "tables", "report", "cli", "onnx", "fit")
 
 
 def lowest(project: dict) -> dict[str, str]:
