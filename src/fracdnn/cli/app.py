@@ -232,7 +232,7 @@ def report(
     sheet: options.Sheet = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write one HTML page that opens offline: scores, calibration, importances, curves, memory, regions, flow.
+    """Write one HTML page that opens offline: scores, calibration, importances, dependence, training.
 
     \b
     Examples:
