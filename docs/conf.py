@@ -54,9 +54,10 @@ nitpick_ignore_regex = [
     ("py:class", r"fracdnn\.tables\.(cells|column|encoder|learning|reading)\..*"),
     ("py:class", r"(pl|polars)\..*"),
     ("py:class", r"fracdnn\.estimators\.(estimator\.FractionalEstimator|shaping\.Shaping)"),
-    ("py:class", r"fracdnn\.(nn\.architecture\.Weights|optim\.directions\.(InverseHessian|LimitedMemory))"),
-    ("py:class", r"fracdnn\.solver\.interpolation\.SampledInput"),
-    ("py:class", r"fracdnn\.training\.together\.Rows"),
+    ("py:class", r"fracdnn\.(nn\.architecture\.Weights|memory\.plan\.MemoryPlan)"),
+    ("py:class", r"fracdnn\.solver\.(interpolation\.SampledInput|dense\.DensePanels)"),
+    # Sphinx reads the overloads of fdeint as text, with these names as fdeint.py writes them.
+    ("py:class", r"Func|State|TensorLike|Arguments"),
     ("py:class", r"fracdnn\.tracing\.Watch"),
 ]
 

@@ -73,7 +73,7 @@ class Problem:
     def clock_dtype(self, t: Any) -> torch.dtype:
         """Return the dtype of the times that func gets: that of `t`, a floating-point tensor, else the state's.
 
-        For a state of 16 bits, which would not tell times apart, it is float32.
+        For a state of 16 bits, in which close times would be equal, it is float32.
         """
         given = isinstance(t, torch.Tensor) and t.is_floating_point()
         return t.dtype if given else torch.promote_types(self.value.dtype, torch.float32)
