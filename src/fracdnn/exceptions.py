@@ -1,10 +1,5 @@
 """Errors and warnings of fracdnn. Each class also inherits the built-in one that a caller would expect."""
 
-import sys
-from pathlib import Path
-
-_PACKAGE = str(Path(__file__).parent)
-
 
 class FracdnnError(Exception):
     """Base of every error that fracdnn raises on purpose."""
@@ -69,11 +64,3 @@ class MissingNameError(FracdnnError, AttributeError):
 
 class KernelWarning(RuntimeWarning):
     """A compiled kernel cannot be used, or not fully, on this machine; results are the same, and come more slowly."""
-
-
-def user_stacklevel() -> int:
-    """Return the `stacklevel` at which a warning of the calling function names the first line outside fracdnn."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    return level

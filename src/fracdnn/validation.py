@@ -2,8 +2,10 @@
 
 import math
 import reprlib
+import sys
 from collections.abc import Callable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,3 +184,11 @@ def _check_all(values: torch.Tensor, good: Callable[[torch.Tensor], torch.Tensor
 
 def _described(value: Any) -> str:
     return f"{reprlib.repr(value)} of type {type(value).__name__}"
+
+
+def user_stacklevel() -> int:
+    """Return the `stacklevel` at which a warning of the calling function names the first line outside fracdnn."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(str(Path(__file__).parent)):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fracdnn.exceptions import UnstableStepsWarning, user_stacklevel
+from fracdnn.exceptions import UnstableStepsWarning
 from fracdnn.memory.recomputation import recomputed, segment_length
 from fracdnn.solver.grids import Grid
 from fracdnn.solver.history import BLOCK, BlockSums, Carry, History
@@ -19,6 +19,7 @@ from fracdnn.solver.problem import Problem, time_text
 from fracdnn.solver.rules import Rule
 from fracdnn.solver.segments import repeatable
 from fracdnn.tracing import being_traced
+from fracdnn.validation import user_stacklevel
 
 # A segment that is computed again holds so many steps' worth of graph for one step's worth of carried history.
 _GRAPH_TO_CARRY = 12

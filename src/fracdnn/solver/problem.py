@@ -15,12 +15,11 @@ from fracdnn.exceptions import (
     NoisyFunctionWarning,
     NotFiniteError,
     StateChangedError,
-    user_stacklevel,
 )
 from fracdnn.solver.constraints import MassFunction
 from fracdnn.solver.states import State, States, as_slope, as_state, check_state, each_part
 from fracdnn.tracing import being_traced, being_transformed, carries_derivative, versions
-from fracdnn.validation import check_numbers, check_order
+from fracdnn.validation import check_numbers, check_order, user_stacklevel
 
 TIME_ROUNDING = 4.0  # of times, up to which one is that of a jump; by as much func is asked before it
 _LATE = 100.0  # relative tolerances, of the span by which times are rounded, and of func, that are too much
