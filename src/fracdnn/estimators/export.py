@@ -26,7 +26,7 @@ def mean_of(answers: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 class Deployed(nn.Module):
-    """From features to answers in one module, in float64: scale, run the members, then the mean of their answers."""
+    """A module from features to answers, in float64: scale, run the members, then take the mean of their answers."""
 
     def __init__(self, estimator: Any, members: Iterable[FractionalNetwork]) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ def choose_compression(
     learned: bool = False,
     transformed: bool | None = None,
 ) -> bool:
-    """Whether far weights are exponentials, for so many layers of such states; `transformed` as in `run_chain`."""
+    """Return True if far weights are exponentials, for this depth and state; `transformed` as in `run_chain`."""
     if being_transformed() if transformed is None else transformed:
         return False  # what is traced or transformed runs on plain operations, see `FunctionalSum`
     if learned and values_are_unknown():  # and exponentials are made from the value of the order

@@ -85,7 +85,7 @@ class ExactWeights:
 
 @dataclass(frozen=True)
 class Keep:
-    """How an exact sum keeps its states.
+    """The way in which an exact sum keeps its states.
 
     `released`: in separate blocks, each of which is released when nothing else refers to it, so that multipliers can
     take the place of states in the backward pass. `dtype`: finished blocks are converted to it, where it is not None.

@@ -41,7 +41,7 @@ class FractionalStack(HasMemory):
     CPU only: on a GPU a look at them would wait for it.
 
     `checkpoint=True` computes parts of the forward pass again in the backward pass: memory like √N instead of N, with a
-    compressed memory or at order 1; with an exact one, all states and what the layers of one part save. Layers and
+    compressed memory or at order 1; with an exact one, all states and what one layer saves at a time. Layers and
     their hooks are called twice, with the same random numbers, and buffers such as running statistics change once; a
     layer that computes something else in its second call, by a plain attribute that it counts, is an error.
     What runs on plain operations runs without it.

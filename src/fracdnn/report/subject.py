@@ -80,7 +80,7 @@ class Subject:
 
     @property
     def balanced(self) -> bool:
-        """Whether the training weighted classes, so that balanced accuracy is what it aimed at."""
+        """Return True if the training weighted classes, so that it aimed at balanced accuracy."""
         return self.classifies and self.estimator.class_weight is not None
 
     @property

@@ -62,7 +62,7 @@ class _Batch:
 
     @property
     def coarse(self) -> torch.Tensor:
-        """From the starts, and breakpoints, to the next output; [C, B, 2]. See `DensePanels`."""
+        """Return the intervals from starts and breakpoints to the next output, [C, B, 2]. See `DensePanels`."""
         elapsed, stops = self.elapsed.detach().contiguous(), self.stops.detach()
         begins = torch.cat([0.0 * stops[:, :1], stops[:, :-1]], dim=1).contiguous()
         place = torch.searchsorted(elapsed, begins, right=True).clip(max=elapsed.shape[1] - 1)

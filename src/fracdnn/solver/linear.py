@@ -23,7 +23,7 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Dense:
-    """For weights W [G, S, S] and Jacobians [S, n, n], where n = G · d; M − W J for a mass matrix M."""
+    """The system I − W J, or M − W J, as a dense matrix; W [G, S, S], Jacobians [S, n, n] with n = G · d."""
 
     is_costly = False
 

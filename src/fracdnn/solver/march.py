@@ -30,7 +30,7 @@ _GROWTH, _LARGE_STEP = 1e3, 0.25
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Where a walk stands after a block: the history that it carries, and the two newest nodes."""
+    """The position of a walk after a block: the history that it carries, and the two newest nodes."""
 
     carry: Carry
     last: Node

@@ -13,7 +13,7 @@ from fracdnn.tracing import carries_derivative
 
 @dataclass(frozen=True, eq=False)
 class OutputPlaces:
-    """For each time [M] from the start: the last node that is not later, and whether it is the time, up to rounding."""
+    """Return the last node that is not later than each time [M] from the start, and whether both agree to rounding."""
 
     grid: Grid
     elapsed: torch.Tensor
